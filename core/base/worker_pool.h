@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compute threads: one leader that calls Run, and helpers that join in.
+#ifndef HEADWISE_CORE_BASE_WORKER_POOL_H_
+#define HEADWISE_CORE_BASE_WORKER_POOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "core/base/mutex.h"
+
+namespace headwise {
+
+// Runs numbered tasks on `threads` workers. Worker 0 is whoever calls Run; workers 1… are threads of
+// the pool. Every worker has oneDNN's OpenMP set to one thread, so that nothing forks inside a task.
+// Run must be called from one thread at a time; it may be another thread each time.
+class WorkerPool {
+ public:
+  using Task = absl::FunctionRef<void(int64_t task, int worker)>;
+
+  explicit WorkerPool(int threads);  // >= 1
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int threads() const { return static_cast<int>(helpers_.size()) + 1; }
+
+  // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
+  void Run(int64_t count, Task task);
+
+ private:
+  void HelperLoop(int worker);
+  void Work(int worker);
+
+  std::vector<std::thread> helpers_;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  int running_helpers_ ABSL_GUARDED_BY(mu_) = 0;
+  // Counts jobs. Helpers spin on it for a moment before they sleep.
+  std::atomic<uint64_t> generation_{0};
+
+  // The job: written under mu_ before generation_ moves, read by workers of that generation only.
+  const Task* task_ = nullptr;
+  int64_t count_ = 0;
+  std::atomic<int64_t> next_{0};
+};
+
+// Sets this thread's OpenMP team to one thread. Call it on every thread that runs oneDNN.
+void UseOneOpenMpThread();
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_BASE_WORKER_POOL_H_

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes requests in, runs them in batches on the one compute slot, answers them.
+#ifndef HEADWISE_CORE_BATCH_EXECUTOR_H_
+#define HEADWISE_CORE_BATCH_EXECUTOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/worker_pool.h"
+#include "core/batch/pass.h"
+#include "core/batch/queue.h"
+#include "core/batch/work_item.h"
+
+namespace headwise {
+
+struct ExecutorOptions {
+  int threads = 1;                  // compute threads, the one that leads a pass included
+  int64_t max_batch_requests = 0;   // 0: no limit
+  int64_t max_batch_tokens = 16384;
+  int64_t queue_tokens = 1 << 20;
+  const Clock* clock = nullptr;     // not owned
+};
+
+struct ExecutorStats {
+  int64_t passes = 0;
+  int64_t pass_requests = 0;
+  int64_t pass_tokens = 0;
+  int64_t dropped_expired = 0;
+  int64_t dropped_cancelled = 0;
+  int64_t refused_full = 0;
+  int64_t queued_tokens = 0;
+};
+
+// Batches by group commit: while a pass runs, requests gather; when it ends, the next one takes all
+// that fit. There is no timer: an idle executor starts a lone request at once, and a request waits
+// for at most the running pass and those queued before it. Thread-safe.
+//
+// Enqueue takes ownership only if it returns OK, and never blocks on compute; RESOURCE_EXHAUSTED
+// means retry later. An accepted item's `done` is called exactly once, on a compute thread (or on
+// the thread that calls DropDead), also for cancelled and expired items.
+class Executor {
+ public:
+  explicit Executor(const ExecutorOptions& options);
+  // Ends the running pass; what is queued is answered UNAVAILABLE.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  absl::Status Enqueue(std::unique_ptr<WorkItem>* item);
+
+  // Answers every queued item that is cancelled or expired.
+  void DropDead();
+
+  // Runs `job` on the compute slot between two passes; returns when it has run.
+  void RunExclusive(const std::function<void()>& job);
+
+  ExecutorStats stats() const;
+
+ private:
+  void Lead();  // loop of the thread that leads passes
+  void AnswerDropped(WorkQueue::Dropped dropped);
+  void CountDropped(const WorkQueue::Dropped& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const ExecutorOptions options_;
+  WorkerPool pool_;
+  PassMemory memory_;  // of the leader
+
+  mutable Mutex mu_;
+  CondVar work_;
+  WorkQueue queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::function<void()>> exclusive_ ABSL_GUARDED_BY(mu_);
+  ExecutorStats stats_ ABSL_GUARDED_BY(mu_);
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::thread leader_;
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_BATCH_EXECUTOR_H_

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// One trip of a batch through pack, project, attend, project out and unpack.
+#ifndef HEADWISE_CORE_BATCH_PASS_H_
+#define HEADWISE_CORE_BATCH_PASS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "core/base/clock.h"
+#include "core/base/memory.h"
+#include "core/base/worker_pool.h"
+#include "core/batch/work_item.h"
+#include "core/kernel/attend.h"
+#include "core/kernel/pass_data.h"
+#include "core/kernel/project.h"
+
+namespace headwise {
+
+// Buffers that passes reuse, one set an executor.
+struct PassMemory {
+  ScratchFloats x, memory, q, kt, v, z;
+  std::vector<uint8_t> v_not_finite;
+  std::vector<WorkerScratch> workers;
+
+  // Gives back what only an unusually large pass needed.
+  void Trim();
+};
+
+// Runs the requests of one batch, all of the same layer. Sequences lie one after the other in the
+// pass's matrices; nothing is padded but the keys inside a sequence, to whole vectors, so a
+// sequence's numbers depend on the sequence alone. Work is cut into tasks of a few milliseconds;
+// between tasks a request that was called off or has expired stops being computed.
+// Use once, from one thread.
+class Pass {
+ public:
+  Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
+       const Clock* clock);
+
+  // Runs all stages, then answers every request.
+  void Run();
+
+ private:
+  // A request of the pass.
+  struct Member {
+    std::unique_ptr<WorkItem> item;
+    int64_t index = 0;           // in the pass
+    int64_t first_row = 0;       // among the query rows
+    int64_t first_key_row = 0;   // among the key rows
+    int64_t first_sequence = 0;  // among the pass's sequences
+    WorkResult result;
+    std::atomic<bool> dead{false};
+    float* y = nullptr;          // [N, d_out]
+    std::vector<float*> ablation_y;
+    std::vector<std::vector<double>> gram_parts;
+  };
+  using Task = absl::FunctionRef<void(int64_t task, WorkerScratch* scratch)>;
+
+  const AttentionLayer& layer() const { return *members_.front()->item->layer; }
+
+  void Pack();
+  void PackMember(Member* member);
+  void PlaceSequence(Member* member, size_t index, int64_t* mask_offset);
+  void AllocateOutputs(Member* member);
+  float* AddOutput(Member* member, const char* name, Shape shape, std::vector<std::string> axes,
+                   const std::vector<int64_t>* offsets);
+  void ReserveBuffers();
+  const float* PackRows(bool memory, ScratchFloats* buffer);
+
+  void Project();
+  void AddProjectTasks(bool keys_and_values, std::vector<ProjectTask>* tasks) const;
+  void Attend();
+  void ProjectOut();
+  void Ablate();
+  void RunGrams(Member* member);
+  void RunAblatedOutputs(Member* member);
+  void Unpack();
+  void UnpackMember(Member* member);
+  void UnpackHeads(const Member& member, ProjectionRole role, float* out);
+  void UnpackContributions(Member* member, float* out);
+  void Answer();
+
+  // Runs tasks on the pool; skips the rest once no request is left alive.
+  void RunTasks(int64_t count, Task task);
+  bool Dead(Member* member);
+  bool AllDead();
+  Member* MemberOfRow(int64_t row) const;
+
+  std::vector<std::unique_ptr<Member>> members_;
+  WorkerPool* const pool_;
+  PassMemory* const memory_;
+  const Clock* const clock_;
+  const absl::Time started_;
+  PassData data_;
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_BATCH_PASS_H_

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/ablation/effects.h"
+#include "core/ablation/plan.h"
+#include "core/batch/executor.h"
+#include "core/batch/validate.h"
+#include "core/kernel/tile_kernel.h"
+#include "core/layer/attention_layer.h"
+#include "core/layer/store.h"
+
+namespace headwise {
+namespace {
+
+CountShape ShapeOf(const LayerSpec& spec, const LayerMatrices& matrices) {
+  CountShape shape;
+  shape.d_model = spec.d_model;
+  shape.d_memory = spec.d_memory;
+  shape.d_out = spec.d_out;
+  shape.dk = spec.dk;
+  shape.dv = spec.dv;
+  for (int64_t g = 0; g < spec.kv_heads; ++g) {
+    shape.kv_dk.push_back(spec.kv_dk(g));
+    shape.kv_dv.push_back(spec.kv_dv(g));
+  }
+  shape.q_bias = !matrices.bq.empty();
+  shape.k_bias = !matrices.bk.empty();
+  shape.v_bias = !matrices.bv.empty();
+  shape.o_bias = !matrices.bo.empty();
+  return shape;
+}
+
+int64_t ParameterBytes(const LayerMatrices& m) {
+  const size_t parameters = m.wq.size() + m.wk.size() + m.wv.size() + m.wo.size() + m.bq.size() +
+                            m.bk.size() + m.bv.size() + m.bo.size();
+  return static_cast<int64_t>(parameters * sizeof(float));
+}
+
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": must be >= ", least, "; was ", value));
+}
+
+absl::Status CheckLimits(const EngineLimits& limits) {
+  absl::Status status = CheckRange("max_batch_requests", limits.max_batch_requests, 0);
+  if (status.ok()) status = CheckRange("max_batch_tokens", limits.max_batch_tokens, 1);
+  if (status.ok()) status = CheckRange("queue_tokens", limits.queue_tokens, 1);
+  if (status.ok()) status = CheckRange("max_output_bytes", limits.max_output_bytes, 1);
+  if (status.ok()) status = CheckRange("max_sequences", limits.max_sequences, 1);
+  if (status.ok()) status = CheckRange("max_ablations", limits.max_ablations, 1);
+  return status;
+}
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, CpuBudget budget, KernelPath kernel, Clock* clock)
+      : limits_(options.limits),
+        budget_(std::move(budget)),
+        kernel_(kernel),
+        clock_(clock),
+        executor_({.threads = static_cast<int>(budget_.threads),
+                   .max_batch_requests = limits_.max_batch_requests,
+                   .max_batch_tokens = limits_.max_batch_tokens,
+                   .queue_tokens = limits_.queue_tokens,
+                   .clock = clock}) {}
+
+  absl::StatusOr<LayerInfo> LoadLayer(const LoadOptions& options, const LayerSpec& spec,
+                                      const std::vector<RoleTensor>& tensors) override;
+  absl::StatusOr<LayerInfo> UnloadLayer(absl::string_view name) override;
+  absl::StatusOr<LayerInfo> GetLayer(absl::string_view name) const override;
+  std::vector<LayerInfo> ListLayers() const override;
+  void Forward(ForwardRequest request, ForwardDone done) override;
+  void Ablate(AblateRequest request, AblateDone done) override;
+  void CancelQueued() override { executor_.DropDead(); }
+  void RunExclusive(const std::function<void()>& job) override { executor_.RunExclusive(job); }
+  EngineStats stats() const override;
+  const CpuBudget& cpu_budget() const override { return budget_; }
+  const EngineLimits& limits() const override { return limits_; }
+  KernelPath kernel() const override { return kernel_; }
+  std::vector<KernelPath> available_kernels() const override;
+
+ private:
+  // The part of a work item that forward and ablate share: layer, validated input, limits.
+  absl::StatusOr<std::unique_ptr<WorkItem>> MakeItem(const std::string& layer,
+                                                     const std::optional<int64_t>& version,
+                                                     AttentionInput input, uint32_t outputs,
+                                                     RequestContext context);
+  absl::StatusOr<std::unique_ptr<WorkItem>> MakeAblation(AblateRequest* request);
+  absl::Status CheckOutputBytes(int64_t bytes) const;
+  // Queues the item, or answers it here if that is refused.
+  void Submit(std::unique_ptr<WorkItem> item);
+
+  const EngineLimits limits_;
+  const CpuBudget budget_;
+  const KernelPath kernel_;
+  Clock* const clock_;
+  LayerStore store_;
+  Executor executor_;
+};
+
+absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, const LayerSpec& spec,
+                                                const std::vector<RoleTensor>& tensors) {
+  if (absl::Status named = LayerStore::CheckName(options.name); !named.ok()) return named;
+  auto resolved = ResolveSpec(spec);
+  if (!resolved.ok()) return resolved.status();
+  auto version = store_.Reserve(options.name, options.replace);
+  if (!version.ok()) return version.status();
+  auto matrices = UnpackWeights(*resolved, tensors);
+  if (!matrices.ok()) {
+    store_.Abandon(options.name);
+    return matrices.status();
+  }
+  LayerInfo info{.name = options.name,
+                 .version = *version,
+                 .dtype = DType::kF32,
+                 .kernel = KernelPathName(kernel_),
+                 .source = options.source,
+                 .spec = *std::move(resolved),
+                 .tensors = {},
+                 .count_shape = {},
+                 .weight_bytes = ParameterBytes(*matrices)};
+  info.count_shape = ShapeOf(info.spec, *matrices);
+  for (const RoleTensor& tensor : tensors) {
+    info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
+  }
+  auto layer = AttentionLayer::Create(std::move(info), *matrices, kernel_);
+  if (!layer.ok()) {
+    store_.Abandon(options.name);
+    return layer.status();
+  }
+  LayerInfo loaded = (*layer)->info();
+  store_.Publish(*std::move(layer));
+  return loaded;
+}
+
+absl::StatusOr<LayerInfo> EngineImpl::UnloadLayer(absl::string_view name) {
+  auto layer = store_.Remove(name);
+  if (!layer.ok()) return layer.status();
+  return (*layer)->info();
+}
+
+absl::StatusOr<LayerInfo> EngineImpl::GetLayer(absl::string_view name) const {
+  auto layer = store_.Find(name);
+  if (!layer.ok()) return layer.status();
+  return (*layer)->info();
+}
+
+std::vector<LayerInfo> EngineImpl::ListLayers() const {
+  std::vector<LayerInfo> layers;
+  for (const LayerStore::Handle& layer : store_.List()) layers.push_back(layer->info());
+  return layers;
+}
+
+absl::Status EngineImpl::CheckOutputBytes(int64_t bytes) const {
+  if (bytes <= limits_.max_output_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("outputs: at most ", limits_.max_output_bytes,
+                   " bytes may be returned (--max-output-bytes); was ", bytes));
+}
+
+absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
+    const std::string& layer, const std::optional<int64_t>& version, AttentionInput input,
+    uint32_t outputs, RequestContext context) {
+  auto handle = store_.Find(layer);
+  if (!handle.ok()) return handle.status();
+  if (version.has_value() && *version != (*handle)->info().version) {
+    return absl::FailedPreconditionError(absl::StrCat("expected_version: layer \"", layer,
+                                                      "\" has version ", (*handle)->info().version,
+                                                      "; was ", *version));
+  }
+  auto item = std::make_unique<WorkItem>();
+  item->layer = *std::move(handle);
+  auto valid = ValidateInput(item->layer->spec(), input, limits_.max_sequences);
+  if (!valid.ok()) return valid.status();
+  item->input = *std::move(valid);
+  item->owner = std::move(input.owner);
+  item->outputs = outputs;
+  item->context = std::move(context);
+  item->accepted = clock_->Now();
+  if (absl::Status alive = item->Alive(item->accepted); !alive.ok()) return alive;
+  return item;
+}
+
+void EngineImpl::Submit(std::unique_ptr<WorkItem> item) {
+  const absl::Status queued = executor_.Enqueue(&item);
+  if (!queued.ok()) item->done(queued);
+}
+
+void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
+  auto item = MakeItem(request.layer, request.expected_version, std::move(request.input),
+                       request.outputs == 0 ? static_cast<uint32_t>(kOutputY) : request.outputs,
+                       std::move(request.context));
+  absl::Status status = item.status();
+  if (status.ok()) {
+    const LayerSpec& spec = (*item)->layer->spec();
+    status = CheckOutputBytes(OutputBytes(spec, (*item)->input, (*item)->outputs));
+  }
+  if (!status.ok()) return done(status);
+  (*item)->done = [done = std::move(done)](absl::StatusOr<WorkResult> result) {
+    if (!result.ok()) return done(result.status());
+    done(ForwardResult{std::move(result->pass), std::move(result->outputs)});
+  };
+  Submit(*std::move(item));
+}
+
+absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest* request) {
+  auto item = MakeItem(request->layer, request->expected_version, std::move(request->input),
+                       request->return_y ? static_cast<uint32_t>(kOutputY) : 0u,
+                       std::move(request->context));
+  if (!item.ok()) return item.status();
+  const LayerSpec& spec = (*item)->layer->spec();
+  auto plan = PlanAblations(spec, (*item)->input.queries, *request, limits_.max_ablations);
+  if (!plan.ok()) return plan.status();
+  AblationWork work{*std::move(plan), request->return_ablation_y};
+  const int64_t count = static_cast<int64_t>(work.plan.ablations.size());
+  if (request->return_all_ablation_y) {
+    work.return_y.clear();
+    for (int64_t a = 0; a < count; ++a) work.return_y.push_back(a);
+  }
+  std::sort(work.return_y.begin(), work.return_y.end());
+  work.return_y.erase(std::unique(work.return_y.begin(), work.return_y.end()), work.return_y.end());
+  if (!work.return_y.empty() && (work.return_y.front() < 0 || work.return_y.back() >= count)) {
+    const int64_t bad = work.return_y.front() < 0 ? work.return_y.front() : work.return_y.back();
+    return absl::InvalidArgumentError(
+        absl::StrCat("return_ablations: must be in [0, ", count, "); was ", bad));
+  }
+  const int64_t rows = spec.heads + 1;
+  const double bytes =
+      static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
+          static_cast<double>(work.return_y.size() + 1) +
+      static_cast<double>(work.plan.segments.size()) * static_cast<double>(8 * rows * rows);
+  absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
+  if (!fits.ok()) return fits;
+  (*item)->ablation = std::move(work);
+  return item;
+}
+
+void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
+  auto item = MakeAblation(&request);
+  if (!item.ok()) return done(item.status());
+  const WorkItem* raw = item->get();
+  (*item)->done = [raw, return_y = request.return_y, return_gram = request.return_gram,
+                   done = std::move(done)](absl::StatusOr<WorkResult> work) {
+    if (!work.ok()) return done(work.status());
+    const AblationPlan& plan = raw->ablation->plan;
+    const LayerSpec& spec = raw->layer->spec();
+    const int64_t sequences = static_cast<int64_t>(raw->input.queries.size());
+    AblateResult result;
+    result.pass = std::move(work->pass);
+    ComputeEffects(plan, work->grams, spec.heads, sequences, &result);
+    for (NamedOutput& output : work->outputs) {
+      if (output.name != "y" || return_y) result.outputs.push_back(std::move(output));
+    }
+    if (return_gram) {
+      for (NamedOutput& output : GramOutputs(plan, work->grams, spec.head_ids, sequences)) {
+        result.outputs.push_back(std::move(output));
+      }
+    }
+    done(std::move(result));
+  };
+  Submit(*std::move(item));
+}
+
+EngineStats EngineImpl::stats() const {
+  const ExecutorStats s = executor_.stats();
+  return {.passes = s.passes,
+          .pass_requests = s.pass_requests,
+          .pass_tokens = s.pass_tokens,
+          .dropped_expired = s.dropped_expired,
+          .dropped_cancelled = s.dropped_cancelled,
+          .refused_full = s.refused_full,
+          .queued_tokens = s.queued_tokens};
+}
+
+std::vector<KernelPath> EngineImpl::available_kernels() const {
+  std::vector<KernelPath> paths;
+  for (const KernelPath path : {KernelPath::kBrgemm, KernelPath::kPrimitive}) {
+    if (KernelPathAvailable(path)) paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+const char* KernelPathName(KernelPath path) {
+  switch (path) {
+    case KernelPath::kAuto: return "AUTO";
+    case KernelPath::kBrgemm: return "BRGEMM_AVX512";
+    case KernelPath::kPrimitive: return "PRIMITIVE";
+  }
+  return "?";
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  if (absl::Status limits = CheckLimits(options.limits); !limits.ok()) return limits;
+  auto budget = ChooseCpuBudget(SystemCpuBudgetInputs(options.threads));
+  if (!budget.ok()) return budget.status();
+  const KernelPath kernel =
+      options.kernel == KernelPath::kAuto ? BestKernelPath() : options.kernel;
+  if (!KernelPathAvailable(kernel)) {
+    return absl::UnimplementedError(absl::StrCat("kernel: must be one that this machine can run; was ",
+                                                 KernelPathName(kernel)));
+  }
+  Clock* clock = options.clock == nullptr ? Clock::System() : options.clock;
+  return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+}
+
+std::string IsaName() { return OneDnnIsaName(); }
+std::string OneDnnVersion() { return OneDnnVersionText(); }
+
+}  // namespace headwise

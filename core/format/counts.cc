@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/format/counts.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace headwise {
+namespace {
+
+constexpr int64_t kMaxHeads = 65536;
+
+// A count that remembers whether it ever left the range of int64.
+class Checked {
+ public:
+  Checked(int64_t value = 0) : value_(value) {}  // NOLINT: numbers are written as numbers
+
+  friend Checked operator+(Checked a, Checked b) {
+    Checked sum;
+    sum.over_ = __builtin_add_overflow(a.value_, b.value_, &sum.value_) || a.over_ || b.over_;
+    return sum;
+  }
+  friend Checked operator*(Checked a, Checked b) {
+    Checked product;
+    product.over_ =
+        __builtin_mul_overflow(a.value_, b.value_, &product.value_) || a.over_ || b.over_;
+    return product;
+  }
+  int64_t value() const { return value_; }
+  bool over() const { return over_; }
+
+ private:
+  int64_t value_;
+  bool over_ = false;
+};
+
+Checked Sum(const std::vector<int64_t>& widths) {
+  return std::accumulate(widths.begin(), widths.end(), Checked());
+}
+
+// n (n + 1) / 2 without leaving the range on the way.
+Checked Triangle(int64_t n) {
+  return n % 2 == 0 ? Checked(n / 2) * (Checked(n) + 1) : (Checked(n / 2) + 1) * n;
+}
+
+// Pairs (query, key) that a causal mask leaves when the last query sees the last key.
+Checked CausalPairs(int64_t queries, int64_t keys) {
+  if (queries > keys) return Triangle(keys);
+  return Checked(queries) * (keys - queries) + Triangle(queries);
+}
+
+struct Widths {
+  Checked q, k, v, z;   // sums over heads
+  Checked score_value;  // multiply-accumulates of one (query, key) pair: q·k and p·v over all heads
+};
+
+Widths SumWidths(const CountShape& shape) {
+  Widths widths{Sum(shape.dk), Sum(shape.kv_dk), Sum(shape.kv_dv), Sum(shape.dv), 0};
+  widths.score_value = widths.q + widths.z;
+  return widths;
+}
+
+Checked Parameters(const CountShape& shape, const Widths& widths) {
+  return widths.q * shape.d_model + (widths.k + widths.v) * shape.d_memory + widths.z * shape.d_out;
+}
+
+Checked BiasParameters(const CountShape& shape, const Widths& widths) {
+  return (shape.q_bias ? widths.q : 0) + (shape.k_bias ? widths.k : 0) +
+         (shape.v_bias ? widths.v : 0) + (shape.o_bias ? Checked(shape.d_out) : 0);
+}
+
+std::string BiasConvention(const CountShape& shape) {
+  std::vector<absl::string_view> names;
+  if (shape.q_bias) names.push_back("b_q");
+  if (shape.k_bias) names.push_back("b_k");
+  if (shape.v_bias) names.push_back("b_v");
+  if (shape.o_bias) names.push_back("b_o");
+  return names.empty() ? "the layer has no bias" : absl::StrJoin(names, ", ");
+}
+
+Checked ProjectionMacs(const CountShape& shape, const CountWorkload& work, const Widths& widths) {
+  const Checked per_query = widths.q * shape.d_model + widths.z * shape.d_out;
+  const Checked per_key = (widths.k + widths.v) * shape.d_memory;
+  return Checked(work.batch) * (per_query * work.queries + per_key * work.keys);
+}
+
+absl::Status CheckSizes(const CountShape& shape, const CountWorkload& work) {
+  std::vector<int64_t> sizes = {shape.d_model, shape.d_memory, shape.d_out,
+                                work.batch,    work.queries,   work.keys};
+  for (const std::vector<int64_t>* widths : {&shape.dk, &shape.dv, &shape.kv_dk, &shape.kv_dv}) {
+    sizes.insert(sizes.end(), widths->begin(), widths->end());
+  }
+  const int64_t smallest = *std::min_element(sizes.begin(), sizes.end());
+  if (smallest >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("size: must not be negative; was ", smallest));
+}
+
+// Adds counts and keeps the first that overflowed.
+class CountList {
+ public:
+  void Add(absl::string_view id, Checked value, absl::string_view unit,
+           absl::string_view convention) {
+    if (value.over() && overflowed_.empty()) overflowed_ = std::string(id);
+    counts_.push_back({std::string(id), value.value(), std::string(unit), std::string(convention)});
+  }
+  absl::StatusOr<std::vector<Count>> Take() {
+    if (overflowed_.empty()) return std::move(counts_);
+    return absl::InvalidArgumentError(
+        absl::StrCat(overflowed_, ": must be at most 2^63 - 1; was larger"));
+  }
+
+ private:
+  std::vector<Count> counts_;
+  std::string overflowed_;
+};
+
+void AddScores(const CountShape& shape, const CountWorkload& work, CountList* list) {
+  const Checked rows = Checked(work.batch) * static_cast<int64_t>(shape.dk.size());
+  const bool square = work.queries == work.keys;
+  list->Add("score_elements", rows * work.queries * work.keys, "element", "B*H*T*S, dense");
+  list->Add(
+      "score_elements_causal", rows * CausalPairs(work.queries, work.keys), "element",
+      square ? "B*H*T(T+1)/2" : "B*H*pairs that a causal mask leaves, last query at last key");
+}
+
+void AddWork(const CountShape& shape, const CountWorkload& work, const Widths& widths,
+             CountList* list) {
+  const Checked projections = ProjectionMacs(shape, work, widths);
+  const Checked per_pair = widths.score_value * work.batch;
+  const Checked dense = projections + per_pair * work.queries * work.keys;
+  const Checked causal = projections + per_pair * CausalPairs(work.queries, work.keys);
+  list->Add("macs_dense", dense, "mac", "projections + scores + values");
+  list->Add("macs_causal", causal, "mac", "projections + scores + values of causal pairs");
+  list->Add("flops_dense", dense * 2, "flop",
+            "2 per multiply-accumulate; bias, RoPE, mask, softmax not counted");
+  list->Add("flops_causal", causal * 2, "flop",
+            "2 per multiply-accumulate of causal pairs; bias, RoPE, mask, softmax not counted");
+}
+
+void AddBytes(const CountShape& shape, const CountWorkload& work, const Widths& widths,
+              Checked parameters_with_bias, CountList* list) {
+  const Checked rows = Checked(work.batch) * static_cast<int64_t>(shape.dk.size());
+  list->Add("weight_bytes", parameters_with_bias * shape.weight_element_bytes, "byte",
+            absl::StrCat("parameters with bias, ", shape.weight_element_bytes, " bytes each"));
+  list->Add("kv_bytes_per_token", (widths.k + widths.v) * shape.activation_element_bytes, "byte",
+            absl::StrCat("k and v of one key position, ", shape.activation_element_bytes,
+                         " bytes a number"));
+  list->Add("score_tensor_bytes", rows * work.queries * work.keys * shape.activation_element_bytes,
+            "byte",
+            absl::StrCat("B*H*T*S if it were stored, ", shape.activation_element_bytes,
+                         " bytes a number"));
+}
+
+}  // namespace
+
+absl::StatusOr<CountShape> MakeCountShape(int64_t d_model, int64_t heads, int64_t kv_heads,
+                                          int64_t dk, int64_t dv) {
+  if (d_model < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("width: must be positive; was ", d_model));
+  }
+  if (heads < 1 || heads > kMaxHeads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("heads: must be 1 to ", kMaxHeads, "; was ", heads));
+  }
+  if (dk < 0 || dv < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(dk < 0 ? "dk" : "dv", ": must be positive; was ", std::min(dk, dv)));
+  }
+  if (dk == 0 && d_model % heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "width: model width must divide evenly across heads; was ", d_model, " for ", heads));
+  }
+  if (kv_heads == 0) kv_heads = heads;
+  if (kv_heads < 0 || heads % kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv_heads: must divide ", heads, " heads evenly; was ", kv_heads));
+  }
+  if (dk == 0) dk = d_model / heads;
+  if (dv == 0) dv = dk;
+  CountShape shape;
+  shape.d_model = shape.d_memory = shape.d_out = d_model;
+  shape.dk.assign(static_cast<size_t>(heads), dk);
+  shape.dv.assign(static_cast<size_t>(heads), dv);
+  shape.kv_dk.assign(static_cast<size_t>(kv_heads), dk);
+  shape.kv_dv.assign(static_cast<size_t>(kv_heads), dv);
+  return shape;
+}
+
+absl::StatusOr<std::vector<Count>> CountLayer(const CountShape& shape, const CountWorkload& work,
+                                              std::optional<int64_t> kernel_score_bytes) {
+  if (absl::Status status = CheckSizes(shape, work); !status.ok()) return status;
+  const Widths widths = SumWidths(shape);
+  const Checked parameters = Parameters(shape, widths);
+  const Checked with_bias = parameters + BiasParameters(shape, widths);
+  CountList list;
+  AddScores(shape, work, &list);
+  list.Add("parameters", parameters, "parameter", "without bias");
+  list.Add("parameters_with_bias", with_bias, "parameter", BiasConvention(shape));
+  AddWork(shape, work, widths, &list);
+  AddBytes(shape, work, widths, with_bias, &list);
+  if (kernel_score_bytes) {
+    list.Add("kernel_score_bytes", *kernel_score_bytes, "byte",
+             "scores that the kernel really holds at a time, all threads");
+  }
+  return list.Take();
+}
+
+}  // namespace headwise

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of products between head contributions: what every zero and scale ablation follows from.
+#ifndef HEADWISE_CORE_KERNEL_GRAM_H_
+#define HEADWISE_CORE_KERNEL_GRAM_H_
+
+#include <cstdint>
+
+#include "core/kernel/pass_data.h"
+#include "core/layer/attention_layer.h"
+
+namespace headwise {
+
+inline constexpr int64_t kGramTokens = 32;
+
+// Adds, over tokens [0, tokens) and column blocks [first_block, last_block), the products of the
+// H + 1 rows c_0 … c_{H-1}, y to `gram` [H + 1, H + 1], upper triangle. `z` [tokens, sum dv] and
+// `y` [tokens, d_out] begin at the first token; tokens <= kGramTokens. Contributions live in a
+// [kGramTokens, H + 1, 64] buffer only. f32 products, f64 sums every 16 tokens of a block.
+// Thread-safe for different `gram`.
+void RunGram(const AttentionLayer& layer, const float* z, const float* y, int64_t tokens,
+             int64_t first_block, int64_t last_block, double* gram, WorkerScratch* scratch);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_KERNEL_GRAM_H_

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the columns of q, k and v are cut into blocks: whole heads, about 64 columns each.
+#ifndef HEADWISE_CORE_KERNEL_HEAD_BLOCKS_H_
+#define HEADWISE_CORE_KERNEL_HEAD_BLOCKS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace headwise {
+
+enum class ProjectionRole : uint8_t { kQ, kK, kV };
+
+// A block of a projection's columns: heads [first_head, last_head) of one role. A head is never cut,
+// because RoPE and the transposition of k work on whole heads.
+struct HeadBlock {
+  ProjectionRole role = ProjectionRole::kQ;
+  int64_t first_head = 0;
+  int64_t last_head = 0;
+  int64_t width = 0;
+};
+
+// The blocks of heads of the given widths, in head order.
+std::vector<HeadBlock> MakeHeadBlocks(ProjectionRole role, absl::Span<const int64_t> widths);
+
+// Column blocks of a matrix without heads: 64 columns each, the last one narrower.
+std::vector<int64_t> MakeColumnBlocks(int64_t columns);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_KERNEL_HEAD_BLOCKS_H_

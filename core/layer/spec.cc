@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/layer/spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace headwise {
+namespace {
+
+// Bounds that keep every product of sizes far inside 64 bits: the largest weight that passes has
+// 2^12 * 2^16 * 2^20 = 2^48 elements.
+constexpr int64_t kMaxModelWidth = int64_t{1} << 20;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadWidth = int64_t{1} << 16;
+constexpr int64_t kMaxWindow = std::numeric_limits<uint32_t>::max();
+constexpr int64_t kMaxHeadId = std::numeric_limits<int32_t>::max();
+
+absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
+}
+
+absl::Status Unsupported(absl::string_view field, absl::string_view was) {
+  return absl::UnimplementedError(
+      absl::StrCat(field, ": not carried out by this release; was ", was));
+}
+
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Invalid(field, absl::StrCat("must be from ", low, " to ", high), absl::StrCat(value));
+}
+
+// Fills in and checks D, the other outer widths, H and G.
+absl::Status ResolveSizes(LayerSpec* spec) {
+  if (spec->d_memory == 0) spec->d_memory = spec->d_model;
+  if (spec->d_out == 0) spec->d_out = spec->d_model;
+  if (spec->kv_heads == 0) spec->kv_heads = spec->heads;
+  absl::Status status = CheckRange("d_model", spec->d_model, 1, kMaxModelWidth);
+  status.Update(CheckRange("d_memory", spec->d_memory, 1, kMaxModelWidth));
+  status.Update(CheckRange("d_out", spec->d_out, 1, kMaxModelWidth));
+  status.Update(CheckRange("heads", spec->heads, 1, kMaxHeads));
+  status.Update(CheckRange("kv_heads", spec->kv_heads, 1, kMaxHeads));
+  return status;
+}
+
+absl::Status ResolveHeadIds(LayerSpec* spec) {
+  if (spec->head_ids.empty()) {
+    for (int64_t r = 0; r < spec->heads; ++r) spec->head_ids.push_back(r);
+  }
+  if (static_cast<int64_t>(spec->head_ids.size()) != spec->heads) {
+    return Invalid("head_ids", absl::StrCat("must have ", spec->heads, " entries (heads)"),
+                   absl::StrCat(spec->head_ids.size()));
+  }
+  std::set<int64_t> seen;
+  for (const int64_t id : spec->head_ids) {
+    if (absl::Status status = CheckRange("head_ids", id, 0, kMaxHeadId); !status.ok()) {
+      return status;
+    }
+    if (!seen.insert(id).second) {
+      return Invalid("head_ids", "must be distinct", absl::StrCat(id, " twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveKvMap(LayerSpec* spec) {
+  if (spec->query_to_kv.empty()) {
+    if (spec->heads % spec->kv_heads != 0) {
+      return Invalid("kv_heads",
+                     absl::StrCat("must divide heads (", spec->heads, ") without query_to_kv"),
+                     absl::StrCat(spec->kv_heads));
+    }
+    const int64_t per_group = spec->heads / spec->kv_heads;
+    for (int64_t r = 0; r < spec->heads; ++r) spec->query_to_kv.push_back(r / per_group);
+  }
+  if (static_cast<int64_t>(spec->query_to_kv.size()) != spec->heads) {
+    return Invalid("query_to_kv", absl::StrCat("must have ", spec->heads, " entries (heads)"),
+                   absl::StrCat(spec->query_to_kv.size()));
+  }
+  for (const int64_t group : spec->query_to_kv) {
+    absl::Status status = CheckRange("query_to_kv", group, 0, spec->kv_heads - 1);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Brings `widths` to H entries: as given, or one entry for all heads.
+absl::Status ResolveWidths(absl::string_view field, int64_t heads, std::vector<int64_t>* widths) {
+  if (widths->size() == 1) widths->resize(static_cast<size_t>(heads), widths->front());
+  if (static_cast<int64_t>(widths->size()) != heads) {
+    return Invalid(field, absl::StrCat("must have 1 or ", heads, " entries (heads)"),
+                   absl::StrCat(widths->size()));
+  }
+  for (const int64_t width : *widths) {
+    absl::Status status = CheckRange(field, width, 1, kMaxHeadWidth);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveHeadWidths(LayerSpec* spec) {
+  if (spec->dk.empty()) {
+    if (spec->d_model % spec->heads != 0) {
+      return Invalid("width", "model width must divide evenly across heads",
+                     absl::StrCat(spec->d_model, " for ", spec->heads));
+    }
+    spec->dk.assign(1, spec->d_model / spec->heads);
+  }
+  if (spec->dv.empty()) spec->dv = spec->dk;
+  absl::Status status = ResolveWidths("dk", spec->heads, &spec->dk);
+  status.Update(ResolveWidths("dv", spec->heads, &spec->dv));
+  return status;
+}
+
+// Query heads that read the same key/value head must be as wide as it. A key/value head that no
+// query head reads has no width of its own; it takes that of all heads where they are equal.
+absl::Status CheckGroupWidths(const LayerSpec& spec) {
+  std::vector<int64_t> first(static_cast<size_t>(spec.kv_heads), -1);
+  for (size_t r = 0; r < spec.query_to_kv.size(); ++r) {
+    int64_t& reader = first[static_cast<size_t>(spec.query_to_kv[r])];
+    if (reader < 0) reader = static_cast<int64_t>(r);
+    const size_t other = static_cast<size_t>(reader);
+    if (spec.dk[r] != spec.dk[other]) {
+      return Invalid("dk", "heads that share a key/value head must have equal widths",
+                     absl::StrCat(spec.dk[other], " and ", spec.dk[r]));
+    }
+    if (spec.dv[r] != spec.dv[other]) {
+      return Invalid("dv", "heads that share a key/value head must have equal widths",
+                     absl::StrCat(spec.dv[other], " and ", spec.dv[r]));
+    }
+  }
+  if (spec.equal_widths()) return absl::OkStatus();
+  for (size_t group = 0; group < first.size(); ++group) {
+    if (first[group] >= 0) continue;
+    return Invalid("query_to_kv",
+                   "every key/value head must be read by a query head where widths differ",
+                   absl::StrCat("none for ", group));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMatrices(const LayerSpec& spec) {
+  if (spec.orientation == Orientation::kUnspecified) {
+    return Invalid("orientation", "must be OUT_IN or IN_OUT", "unspecified");
+  }
+  if (spec.fused_layout == FusedLayout::kSeparate) return absl::OkStatus();
+  if (spec.d_memory != spec.d_model) {
+    return Invalid(
+        "fused_layout",
+        absl::StrCat("must be SEPARATE where d_memory differs from d_model (", spec.d_model, ")"),
+        absl::StrCat(spec.d_memory));
+  }
+  if (spec.fused_layout == FusedLayout::kPerHead && spec.kv_heads != spec.heads) {
+    return Invalid(
+        "fused_layout",
+        absl::StrCat("PER_HEAD needs as many key/value heads as heads (", spec.heads, ")"),
+        absl::StrCat(spec.kv_heads));
+  }
+  // Its rows follow the groups: only then do query heads come out in axis order.
+  if (spec.fused_layout == FusedLayout::kPerGroup &&
+      !std::is_sorted(spec.query_to_kv.begin(), spec.query_to_kv.end())) {
+    return Invalid("query_to_kv", "must not decrease with the fused layout PER_GROUP",
+                   "another order");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMask(const LayerSpec& spec) {
+  if (!spec.mask.window.has_value()) return absl::OkStatus();
+  const int64_t window = *spec.mask.window;
+  if (spec.mask.causal && window < 1) {
+    return Invalid("mask.window", "must be at least 1 where causal (the own token counts)",
+                   absl::StrCat(window));
+  }
+  return CheckRange("mask.window", window, 0, kMaxWindow);
+}
+
+absl::Status CheckScale(const LayerSpec& spec) {
+  if (!spec.scale.has_value() || std::isfinite(*spec.scale)) return absl::OkStatus();
+  return Invalid("scale", "must be finite", absl::StrCat(*spec.scale));
+}
+
+absl::Status ResolveRope(LayerSpec* spec) {
+  if (!spec->rope.has_value()) return absl::OkStatus();
+  RopeSpec& rope = *spec->rope;
+  if (rope.layout == RopeLayout::kUnspecified) {
+    return Invalid("rope.layout", "must be HALF or INTERLEAVED", "unspecified");
+  }
+  int64_t narrowest = spec->dk.front();
+  bool differ = false;
+  for (const int64_t width : spec->dk) {
+    differ = differ || width != narrowest;
+    if (width < narrowest) narrowest = width;
+  }
+  if (rope.dims == 0) {
+    if (differ) return Invalid("rope.dims", "must be given where heads differ in dk", "0");
+    rope.dims = narrowest;
+  }
+  if (rope.dims < 2 || rope.dims % 2 != 0 || rope.dims > narrowest) {
+    return Invalid("rope.dims",
+                   absl::StrCat("must be even, at least 2 and at most dk (", narrowest, ")"),
+                   absl::StrCat(rope.dims));
+  }
+  if (!std::isfinite(rope.base) || rope.base <= 0.0) {
+    return Invalid("rope.base", "must be finite and positive", absl::StrCat(rope.base));
+  }
+  return absl::OkStatus();
+}
+
+const char* RopeScalingName(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kDefault:
+      return "DEFAULT";
+    case RopeScaling::kLinear:
+      return "LINEAR";
+    case RopeScaling::kDynamic:
+      return "DYNAMIC";
+    case RopeScaling::kLlama3:
+      return "LLAMA3";
+    case RopeScaling::kYarn:
+      return "YARN";
+    case RopeScaling::kLongRope:
+      return "LONGROPE";
+  }
+  return "unknown";
+}
+
+// Settings of a RoPE scaling that would silently change nothing without one.
+absl::Status CheckRopeScaling(const RopeSpec& rope) {
+  if (rope.scaling != RopeScaling::kDefault) {
+    return Unsupported("rope.scaling", RopeScalingName(rope.scaling));
+  }
+  if (rope.attention_factor.value_or(1.0) != 1.0) {
+    return Unsupported("rope.attention_factor", absl::StrCat(*rope.attention_factor));
+  }
+  if (rope.factor != 0.0 && rope.factor != 1.0) {
+    return Invalid("rope.factor", "needs a scaling other than DEFAULT", absl::StrCat(rope.factor));
+  }
+  if (!rope.short_factors.empty() || !rope.long_factors.empty()) {
+    return Invalid("rope.short_factors, rope.long_factors", "need the scaling LONGROPE", "DEFAULT");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSupported(const LayerSpec& spec) {
+  if (spec.softcap.has_value()) return Unsupported("softcap", absl::StrCat(*spec.softcap));
+  if (spec.clip.has_value()) return Unsupported("clip", absl::StrCat(*spec.clip));
+  if (spec.qk_norm.has_value()) return Unsupported("qk_norm", "given");
+  if (spec.position_bias.has_value()) {
+    const bool alibi = spec.position_bias->kind == PositionBiasKind::kAlibi;
+    return Unsupported("position_bias", alibi ? "ALIBI" : "T5_BUCKETS");
+  }
+  if (spec.sinks) return Unsupported("sinks", "true");
+  if (!spec.gates.empty()) {
+    return Unsupported("gates", absl::StrCat(spec.gates.size(), " entries"));
+  }
+  if (spec.rope.has_value()) return CheckRopeScaling(*spec.rope);
+  return absl::OkStatus();
+}
+
+int64_t Sum(const std::vector<int64_t>& widths) {
+  int64_t sum = 0;
+  for (const int64_t width : widths) sum += width;
+  return sum;
+}
+
+// The width of the first query head that reads `group`; of any head where none does.
+int64_t GroupWidth(const LayerSpec& spec, const std::vector<int64_t>& widths, int64_t group) {
+  for (size_t r = 0; r < spec.query_to_kv.size(); ++r) {
+    if (spec.query_to_kv[r] == group) return widths[r];
+  }
+  return widths.front();
+}
+
+bool AllEqual(const std::vector<int64_t>& widths) {
+  for (const int64_t width : widths) {
+    if (width != widths.front()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t LayerSpec::q_width() const { return Sum(dk); }
+
+int64_t LayerSpec::k_width() const {
+  int64_t sum = 0;
+  for (int64_t group = 0; group < kv_heads; ++group) sum += kv_dk(group);
+  return sum;
+}
+
+int64_t LayerSpec::v_width() const {
+  int64_t sum = 0;
+  for (int64_t group = 0; group < kv_heads; ++group) sum += kv_dv(group);
+  return sum;
+}
+
+int64_t LayerSpec::z_width() const { return Sum(dv); }
+
+bool LayerSpec::equal_widths() const { return AllEqual(dk) && AllEqual(dv); }
+
+int64_t LayerSpec::kv_dk(int64_t group) const { return GroupWidth(*this, dk, group); }
+
+int64_t LayerSpec::kv_dv(int64_t group) const { return GroupWidth(*this, dv, group); }
+
+double LayerSpec::head_scale(int64_t head) const {
+  if (scale.has_value()) return *scale;
+  return 1.0 / std::sqrt(static_cast<double>(dk[static_cast<size_t>(head)]));
+}
+
+absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec) {
+  using Step = absl::Status (*)(LayerSpec*);
+  constexpr Step kSteps[] = {ResolveSizes, ResolveHeadIds, ResolveKvMap, ResolveHeadWidths,
+                             ResolveRope};
+  for (const Step step : kSteps) {
+    if (absl::Status status = step(&spec); !status.ok()) return status;
+  }
+  using Check = absl::Status (*)(const LayerSpec&);
+  constexpr Check kChecks[] = {CheckGroupWidths, CheckMatrices, CheckMask, CheckScale,
+                               CheckSupported};
+  for (const Check check : kChecks) {
+    if (absl::Status status = check(spec); !status.ok()) return status;
+  }
+  return spec;
+}
+
+}  // namespace headwise

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes an attention layer, but its numbers. Plain values; letters as in the README's glossary:
+// D model width, H query heads, G key/value heads, dk and dv a head's key and value width.
+#ifndef HEADWISE_CORE_LAYER_SPEC_H_
+#define HEADWISE_CORE_LAYER_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace headwise {
+
+enum class Orientation : uint8_t { kUnspecified, kOutIn, kInOut };
+enum class FusedLayout : uint8_t { kSeparate, kBlocks, kPerHead, kPerGroup };
+enum class RopeLayout : uint8_t { kUnspecified, kHalf, kInterleaved };
+enum class RopeScaling : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+enum class QkNormKind : uint8_t { kRms, kRmsPlusOne, kLayerNorm };
+enum class QkNormSpan : uint8_t { kHead, kHeads, kWidth };
+enum class PositionBiasKind : uint8_t { kAlibi, kT5Buckets };
+
+// Causal: query i sees keys (i - window, i]. Not causal: |i - j| <= window. No window: no limit.
+struct MaskSpec {
+  bool causal = false;
+  std::optional<int64_t> window;
+};
+
+// Rotary embedding of the first `dims` features; inv_freq[i] = base^(-2i/dims) before scaling.
+struct RopeSpec {
+  RopeLayout layout = RopeLayout::kUnspecified;
+  int64_t dims = 0;  // even; 0: dk
+  double base = 10000.0;
+  RopeScaling scaling = RopeScaling::kDefault;
+  double factor = 1.0;
+  double original_max_positions = 0.0;
+  double low_freq_factor = 0.0;
+  double high_freq_factor = 0.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  std::optional<double> attention_factor;
+  bool truncate = true;
+  std::vector<double> short_factors;
+  std::vector<double> long_factors;
+};
+
+struct QkNormSpec {
+  QkNormKind kind = QkNormKind::kRms;
+  QkNormSpan span = QkNormSpan::kHead;
+  double epsilon = 1e-6;
+};
+
+struct PositionBiasSpec {
+  PositionBiasKind kind = PositionBiasKind::kAlibi;
+  std::vector<float> slopes;
+  int64_t buckets = 0;
+  int64_t max_distance = 0;
+  bool bidirectional = false;
+  bool scaled = false;
+};
+
+// A layer's settings. As given by a caller, several fields may be empty and mean a default; after
+// ResolveSpec every vector has H entries and every width is set.
+struct LayerSpec {
+  int64_t d_model = 0;                // D
+  int64_t d_memory = 0;               // width that enters k and v; 0: D
+  int64_t d_out = 0;                  // width of y; 0: D
+  int64_t heads = 0;                  // H
+  int64_t kv_heads = 0;               // G; 0: H
+  std::vector<int64_t> dk;            // [H]; one entry: all heads; empty: D/H
+  std::vector<int64_t> dv;            // [H]; one entry: all heads; empty: dk
+  std::vector<int64_t> query_to_kv;   // [H]; empty: floor(r / (H/G))
+  std::vector<int64_t> head_ids;      // [H]; empty: 0..H-1
+  std::optional<double> scale;        // absent: 1/sqrt(dk) of each head
+  Orientation orientation = Orientation::kUnspecified;
+  FusedLayout fused_layout = FusedLayout::kSeparate;
+  MaskSpec mask;
+  std::optional<RopeSpec> rope;
+  std::optional<double> softcap;
+  std::optional<double> clip;
+  std::optional<QkNormSpec> qk_norm;
+  std::optional<PositionBiasSpec> position_bias;
+  bool sinks = false;
+  std::vector<float> gates;           // [H]; empty: none
+
+  // Valid after ResolveSpec only.
+  int64_t q_width() const;            // sum of dk over query heads
+  int64_t k_width() const;            // sum of dk over key/value heads
+  int64_t v_width() const;            // sum of dv over key/value heads
+  int64_t z_width() const;            // sum of dv over query heads
+  bool equal_widths() const;          // all dk equal and all dv equal
+  int64_t kv_dk(int64_t group) const; // key width of key/value head `group`
+  int64_t kv_dv(int64_t group) const;
+  double head_scale(int64_t head) const;  // spec.scale or 1/sqrt(dk[head])
+};
+
+// Fills the defaults in and checks every rule: sizes positive, H a multiple of G (or a map given),
+// widths divide or are given, map and ids in range, equal widths within a group, RoPE dims even and
+// <= dk, window >= 1 where causal, finite scale, orientation declared. INVALID_ARGUMENT
+// "field: rule; was VALUE"; UNIMPLEMENTED, by name, for a setting that the kernels do not carry out.
+absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_LAYER_SPEC_H_

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// From stored tensors to plain per-role matrices, whatever their orientation and fused layout.
+#ifndef HEADWISE_CORE_LAYER_WEIGHTS_H_
+#define HEADWISE_CORE_LAYER_WEIGHTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/layer/spec.h"
+
+namespace headwise {
+
+enum class TensorRole : uint8_t {
+  kQWeight, kKWeight, kVWeight, kQkvWeight, kOWeight,
+  kQBias, kKBias, kVBias, kQkvBias, kOBias,
+};
+
+// "Q_WEIGHT", …
+const char* TensorRoleName(TensorRole role);
+
+// A stored tensor with its place in the layer. `view` must outlive the call that it is given to.
+struct RoleTensor {
+  TensorRole role = TensorRole::kQWeight;
+  std::string name;  // as stored, for messages and `show`
+  TensorView view;   // F32, BF16, F16 or F64
+};
+
+// The layer's parameters as f32, each role apart, heads in axis order, out x in:
+// row r of `wq` makes column r of q. Biases are empty where the layer has none.
+struct LayerMatrices {
+  std::vector<float> wq;  // [sum dk over H, D]
+  std::vector<float> wk;  // [sum dk over G, d_memory]
+  std::vector<float> wv;  // [sum dv over G, d_memory]
+  std::vector<float> wo;  // [d_out, sum dv over H]
+  std::vector<float> bq;  // [sum dk over H]
+  std::vector<float> bk;  // [sum dk over G]
+  std::vector<float> bv;  // [sum dv over G]
+  std::vector<float> bo;  // [d_out]
+};
+
+// Unpacks `tensors` by the resolved `spec`'s orientation and fused layout. INVALID_ARGUMENT for a
+// missing or doubled role, a wrong shape (naming tensor, expected and actual) or a dtype that is no
+// float.
+absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
+                                            const std::vector<RoleTensor>& tensors);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_LAYER_WEIGHTS_H_

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What callers ask of an Engine and what they get. Plain values without transport types.
+#ifndef HEADWISE_CORE_REQUEST_H_
+#define HEADWISE_CORE_REQUEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/cancel.h"
+#include "core/base/tensor.h"
+
+namespace headwise {
+
+enum class MaskKind : uint8_t { kUnspecified, kKeep, kDrop, kAdditive };
+enum class MaskForm : uint8_t { kByCount, kKey, kPair, kHead };
+enum class CausalMode : uint8_t { kLayer, kNone, kTopLeft, kBottomRight };
+
+// A user mask. Element counts are summed over sequences: key [sum S], pair [sum T*S], head
+// [sum H*T*S]; KEEP and DROP are BOOL or U8 of 0 and 1, ADDITIVE is F32, BF16 or F16.
+struct MaskInput {
+  MaskKind kind = MaskKind::kUnspecified;
+  MaskForm form = MaskForm::kByCount;
+  TensorView tensor;
+};
+
+// B sequences packed one after the other. All views point into `owner`, which the engine holds
+// until the request is answered.
+struct AttentionInput {
+  TensorView x;                        // [N, D] or, with `lengths` empty, [B, T, D]
+  std::vector<int64_t> lengths;        // T of each sequence; empty: [N, D] is one sequence
+  std::optional<TensorView> memory;    // [M, d_memory]
+  std::vector<int64_t> memory_lengths; // S of each sequence, required with a memory of B > 1
+  std::optional<MaskInput> mask;
+  CausalMode causal = CausalMode::kLayer;
+  std::optional<int64_t> window;
+  std::optional<TensorView> positions;         // [N] I32 or I64
+  std::optional<TensorView> memory_positions;  // [M] I32 or I64
+  std::shared_ptr<const void> owner;
+};
+
+// Bits of ForwardRequest::outputs.
+enum OutputBit : uint32_t {
+  kOutputY = 1u << 0,
+  kOutputZ = 1u << 1,
+  kOutputP = 1u << 2,
+  kOutputScores = 1u << 3,
+  kOutputQ = 1u << 4,
+  kOutputK = 1u << 5,
+  kOutputV = 1u << 6,
+  kOutputContributions = 1u << 7,
+};
+
+// Who asks, until when, and how to call it off.
+struct RequestContext {
+  absl::Time deadline = absl::InfiniteFuture();
+  std::shared_ptr<CancelToken> cancel;  // may be null: can't be cancelled
+};
+
+struct ForwardRequest {
+  std::string layer;
+  std::optional<int64_t> expected_version;
+  AttentionInput input;
+  uint32_t outputs = kOutputY;
+  RequestContext context;
+};
+
+// A tensor of an answer. F32 unless said; `data` is packed little-endian and can be moved into a
+// message as it is.
+struct NamedOutput {
+  std::string name;  // "y", "z", "p.0", …
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<std::string> axes;
+  std::vector<int64_t> head_ids;  // along the head axis
+  std::vector<int64_t> offsets;   // heads of unequal width: first column of each
+  std::string data;
+
+  const float* floats() const { return reinterpret_cast<const float*>(data.data()); }
+  float* floats() { return reinterpret_cast<float*>(data.data()); }
+};
+
+// How a request travelled.
+struct PassInfo {
+  std::string layer;
+  int64_t layer_version = 0;
+  std::vector<int64_t> lengths;
+  int64_t batch_requests = 0;  // requests in the pass
+  int64_t batch_tokens = 0;    // query tokens in the pass
+  int64_t queue_us = 0;        // from accepted to the start of the pass
+  int64_t compute_us = 0;      // of the pass
+};
+
+struct ForwardResult {
+  PassInfo pass;
+  std::vector<NamedOutput> outputs;  // order: y, z, q, k, v, p.*, scores.*, contributions
+};
+
+// The kinds of design line 6. Only kZero and kScale are carried out; others are UNIMPLEMENTED.
+enum class InterventionKind : uint8_t {
+  kZero, kScale, kMean, kResample, kDonor, kReplace, kUniform, kKnockout,
+};
+
+// Replaces z_r for the named heads at the selected sequences and query positions.
+struct Intervention {
+  InterventionKind kind = InterventionKind::kZero;
+  std::vector<int64_t> heads;      // ids
+  std::vector<int64_t> groups;     // key/value heads: all their query heads
+  double scale = 0.0;              // kScale
+  int64_t token_begin = 0;         // half-open, per sequence, cut at its end
+  std::optional<int64_t> token_end;
+  std::vector<int64_t> sequences;  // indices; empty: all
+};
+
+struct Ablation {
+  std::vector<Intervention> interventions;  // empty: a plain forward
+};
+
+enum class SweepKind : uint8_t { kNone, kLeaveOneOut, kKeepOne, kPairs, kCumulative, kPrunePlan };
+enum class SweepTarget : uint8_t { kHeads, kGroups };
+
+struct AblateRequest {
+  std::string layer;
+  std::optional<int64_t> expected_version;
+  AttentionInput input;
+  std::vector<Ablation> ablations;  // empty where `sweep` is set
+  SweepKind sweep = SweepKind::kNone;
+  SweepTarget target = SweepTarget::kHeads;
+  Intervention sweep_intervention;  // kind, scale, tokens and sequences; heads and groups empty
+  bool return_y = false;
+  bool return_gram = false;
+  bool return_all_ablation_y = false;
+  std::vector<int64_t> return_ablation_y;  // indices of ablations
+  RequestContext context;
+};
+
+// Undefined figures (‖y‖ = 0 or not finite) are absent.
+struct Effect {
+  std::optional<double> l2;
+  std::optional<double> relative_l2;
+  std::optional<double> cosine;
+};
+
+struct AblationEffect {
+  int64_t index = 0;
+  Ablation ablation;               // what was done
+  std::vector<int64_t> heads;      // ids of the query heads meant, in axis order
+  Effect pooled;                   // over all tokens of the request
+  std::vector<Effect> per_sequence;
+  Effect mean_over_sequences;
+  int64_t undefined_sequences = 0;
+  std::string undefined_reason;    // empty where all is defined
+};
+
+struct AblateResult {
+  PassInfo pass;
+  int64_t forwards = 1;
+  bool from_gram = true;
+  double y_l2 = 0.0;
+  std::vector<double> y_l2_per_sequence;
+  std::vector<AblationEffect> ablations;
+  std::vector<NamedOutput> outputs;  // y, ablation.I.y, gram, b, y_sq as asked
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_REQUEST_H_

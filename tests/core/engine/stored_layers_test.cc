@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine against stored layers: random ones that a framework computed in float64, trained ones
+// (MiniLM, SmolLM2), the two hand-sized layers, and the chapter's example of shapes.
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/layer/demo_layers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/compare.h"
+#include "tests/support/engine_helper.h"
+#include "tests/support/stored_layer.h"
+
+namespace headwise {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Errors relative to the largest |y|, and of p. All sequences in one request, and each alone with
+// the same bits.
+void ExpectAgrees(const StoredCase& stored, double y_tolerance, double p_tolerance) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Load(engine.get(), "layer", stored.layer);
+  const auto result =
+      ForwardNow(engine.get(), MakeForward("layer", stored.input, kOutputY | kOutputP));
+  ASSERT_TRUE(result.ok()) << result.status();
+  auto outputs = ByName(result->outputs);
+  const int64_t width = stored.layer.spec.d_out;
+  EXPECT_TRUE(AllNear(outputs["y"], stored.y, y_tolerance * LargestMagnitude(stored.y),
+                      {static_cast<int64_t>(stored.y.size()) / width, width}));
+  for (size_t b = 0; b < stored.p.size(); ++b) {
+    EXPECT_TRUE(AllNear(outputs[absl::StrCat("p.", b)], stored.p[b], p_tolerance)) << "p." << b;
+  }
+}
+
+TEST(StoredLayers, BertGolden) {
+  ExpectAgrees(BertGolden(0), 4e-6, 5e-6);
+  ExpectAgrees(BertGolden(1), 4e-6, 5e-6);
+}
+
+TEST(StoredLayers, MistralWindowGolden) {
+  ExpectAgrees(MistralWindowGolden(0), 4e-6, 5e-6);
+  ExpectAgrees(MistralWindowGolden(1), 4e-6, 5e-6);
+}
+
+TEST(StoredLayers, Minilm) {
+  ExpectAgrees(Minilm(0), 4e-6, 5e-6);
+  ExpectAgrees(Minilm(3), 4e-6, 5e-6);
+}
+
+TEST(StoredLayers, Smollm2) {
+  ExpectAgrees(Smollm2(0), 4e-6, 5e-6);
+  ExpectAgrees(Smollm2(12), 4e-6, 5e-6);
+}
+
+void Flatten(const nlohmann::json& value, std::vector<double>* out) {
+  if (!value.is_array()) return out->push_back(value.get<double>());
+  for (const nlohmann::json& element : value) Flatten(element, out);
+}
+
+TEST(StoredLayers, TwoHeadLayersNumberByNumber) {
+  for (const DemoLayer& demo : DemoLayers()) {
+    const std::unique_ptr<Engine> engine = MakeEngine();
+    LoadOptions options;
+    options.name = demo.name;
+    ASSERT_TRUE(engine->LoadLayer(options, demo.spec, demo.RoleTensors()).ok());
+    const TestInput input(4, *ToFloats(demo.x.view(), "x"));
+    const auto result = ForwardNow(engine.get(), MakeForward(demo.name, input, kAllOutputs));
+    ASSERT_TRUE(result.ok()) << result.status();
+    auto outputs = ByName(result->outputs);
+    const std::string folder = demo.name == "two-head" ? "two_head" : "two_head_unequal";
+    std::ifstream stream(TestPath(absl::StrCat("data/", folder, "/expected.json")));
+    const nlohmann::json expected = nlohmann::json::parse(stream);
+    for (const auto& [name, values] : expected.items()) {
+      std::vector<double> numbers;
+      Flatten(values, &numbers);
+      const std::string own = name == "p" || name == "scores" ? name + ".0" : name;
+      EXPECT_TRUE(AllNear(outputs[own], numbers, 2e-6)) << demo.name << " " << name;
+    }
+  }
+}
+
+// Leave-one-out effects of trained heads against float64 figures.
+TEST(StoredLayers, LeaveOneOutOfMinilm) {
+  const StoredCase stored = Minilm(0);
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Load(engine.get(), "layer", stored.layer);
+  AblateRequest request;
+  request.layer = "layer";
+  request.input = stored.input.get();
+  request.sweep = SweepKind::kLeaveOneOut;
+  const auto result = AblateNow(engine.get(), std::move(request));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->forwards, 1);
+  ASSERT_EQ(result->ablations.size(), 12u);
+  // tests/data/minilm/README.md: head 11 least, heads 4 and 2 most.
+  EXPECT_NEAR(*result->ablations[11].pooled.relative_l2, 0.177, 5e-4);
+  EXPECT_NEAR(*result->ablations[4].pooled.relative_l2, 0.494, 5e-4);
+  EXPECT_NEAR(*result->ablations[2].pooled.relative_l2, 0.489, 5e-4);
+  for (const AblationEffect& effect : result->ablations) {
+    EXPECT_THAT(effect.heads, ElementsAre(effect.index));
+  }
+}
+
+// The seeds: batch 2, 10 tokens, width 512, 8 heads.
+TEST(Chapter, ShapesOfTheExample) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Load(engine.get(), "layer", RandomLayer(BasicSpec(512, 8), 5));
+  const LayerInfo info = *engine->GetLayer("layer");
+  EXPECT_THAT(info.spec.dk, ElementsAre(64, 64, 64, 64, 64, 64, 64, 64));
+  const TestInput input(512, RandomFloats(2 * 10 * 512, 6), {10, 10});
+  const auto result =
+      ForwardNow(engine.get(), MakeForward("layer", input, kOutputY | kOutputP | kOutputScores));
+  ASSERT_TRUE(result.ok()) << result.status();
+  std::map<std::string, Shape> shapes;
+  int64_t scores = 0;
+  for (const NamedOutput& output : result->outputs) {
+    shapes[output.name] = output.shape;
+    if (output.name.starts_with("scores.")) scores += *NumElements(output.shape);
+  }
+  EXPECT_THAT(shapes["y"], ElementsAre(20, 512));
+  EXPECT_THAT(shapes["p.0"], ElementsAre(8, 10, 10));
+  EXPECT_THAT(shapes["p.1"], ElementsAre(8, 10, 10));
+  EXPECT_THAT(shapes["scores.1"], ElementsAre(8, 10, 10));
+  EXPECT_EQ(scores, 1600);
+}
+
+TEST(Chapter, WidthThatHeadsDoNotDivide) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  LoadOptions options;
+  options.name = "layer";
+  const absl::Status refused = engine->LoadLayer(options, BasicSpec(512, 7), {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "width: model width must divide evenly across heads; was 512 for 7");
+}
+
+}  // namespace
+}  // namespace headwise

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test_layer.h"
+
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "absl/log/check.h"
+
+namespace headwise {
+namespace {
+
+LayerSpec Resolved(const LayerSpec& spec) {
+  absl::StatusOr<LayerSpec> resolved = ResolveSpec(spec);
+  CHECK_OK(resolved.status());
+  return *std::move(resolved);
+}
+
+}  // namespace
+
+LayerTensors::LayerTensors(const TestLayer& layer) {
+  const LayerSpec& spec = layer.spec;
+  const LayerMatrices& m = layer.matrices;
+  owned_.reserve(8);
+  Add(TensorRole::kQWeight, "wq", {spec.q_width(), spec.d_model}, m.wq);
+  Add(TensorRole::kKWeight, "wk", {spec.k_width(), spec.d_memory}, m.wk);
+  Add(TensorRole::kVWeight, "wv", {spec.v_width(), spec.d_memory}, m.wv);
+  Add(TensorRole::kOWeight, "wo", {spec.d_out, spec.z_width()}, m.wo);
+  Add(TensorRole::kQBias, "bq", {spec.q_width()}, m.bq);
+  Add(TensorRole::kKBias, "bk", {spec.k_width()}, m.bk);
+  Add(TensorRole::kVBias, "bv", {spec.v_width()}, m.bv);
+  Add(TensorRole::kOBias, "bo", {spec.d_out}, m.bo);
+}
+
+void LayerTensors::Add(TensorRole role, const char* name, Shape shape,
+                       const std::vector<float>& values) {
+  if (values.empty()) return;
+  owned_.push_back(FloatTensor(std::move(shape), values));
+  roles_.push_back({role, name, owned_.back().view()});
+}
+
+LayerSpec BasicSpec(int64_t d_model, int64_t heads) {
+  LayerSpec spec;
+  spec.d_model = d_model;
+  spec.heads = heads;
+  spec.orientation = Orientation::kOutIn;
+  return spec;
+}
+
+std::vector<float> Identity(int64_t n) {
+  std::vector<float> matrix(static_cast<size_t>(n * n), 0.0f);
+  for (int64_t i = 0; i < n; ++i) matrix[static_cast<size_t>(i * n + i)] = 1.0f;
+  return matrix;
+}
+
+TestLayer IdentityLayer(int64_t d_model, int64_t heads) {
+  TestLayer layer;
+  layer.spec = Resolved(BasicSpec(d_model, heads));
+  layer.matrices.wq = layer.matrices.wk = layer.matrices.wv = layer.matrices.wo = Identity(d_model);
+  return layer;
+}
+
+TestLayer AverageLayer(int64_t d_model, int64_t heads) {
+  TestLayer layer = IdentityLayer(d_model, heads);
+  layer.matrices.wq.assign(layer.matrices.wq.size(), 0.0f);
+  return layer;
+}
+
+std::vector<float> RandomFloats(int64_t count, uint32_t seed, float amplitude) {
+  std::mt19937 generator(seed);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    const float unit = static_cast<float>(generator() >> 8) * 0x1p-24f;  // [0, 1)
+    value = amplitude * (2.0f * unit - 1.0f);
+  }
+  return values;
+}
+
+TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
+  TestLayer layer;
+  layer.spec = Resolved(spec);
+  const LayerSpec& s = layer.spec;
+  LayerMatrices& m = layer.matrices;
+  uint32_t stream = seed * 16;
+  const auto weight = [&stream](int64_t out, int64_t in) {
+    const float amplitude = std::sqrt(3.0f / static_cast<float>(in));
+    return RandomFloats(out * in, stream++, amplitude);
+  };
+  m.wq = weight(s.q_width(), s.d_model);
+  m.wk = weight(s.k_width(), s.d_memory);
+  m.wv = weight(s.v_width(), s.d_memory);
+  m.wo = weight(s.d_out, s.z_width());
+  if (!biases) return layer;
+  m.bq = RandomFloats(s.q_width(), stream++);
+  m.bk = RandomFloats(s.k_width(), stream++);
+  m.bv = RandomFloats(s.v_width(), stream++);
+  m.bo = RandomFloats(s.d_out, stream++);
+  return layer;
+}
+
+}  // namespace headwise
