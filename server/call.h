@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HEADWISE_SERVER_CALL_H_
+#define HEADWISE_SERVER_CALL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/cancel.h"
+#include "core/engine.h"
+#include "core/request.h"
+#include "server/call_tracker.h"
+#include "server/layer_loader.h"
+#include "server/metrics.h"
+#include "server/options.h"
+
+namespace headwise {
+
+// What all handlers share; owned by the server, outlives every call.
+struct Services {
+  Engine* engine = nullptr;
+  LayerLoader* loader = nullptr;
+  Metrics* metrics = nullptr;
+  CallTracker* calls = nullptr;
+  const ServerOptions* options = nullptr;
+  std::atomic<int64_t>* upload_bytes = nullptr;  // announced by the uploads under way
+};
+
+// The part of a call that has nothing to do with its messages: admission, request id, deadline,
+// cancellation, status, metrics. A reactor derives from it. Thread-safe where gRPC and the engine
+// need it: Cancel, Abort.
+class Call : public LiveCall {
+ public:
+  // `method` is a string literal; `layer` is the metrics label, "" where the method has none.
+  Call(const Services& services, grpc::CallbackServerContext* context, const char* method,
+       absl::string_view layer);
+  ~Call() override;
+
+  // UNAVAILABLE while the server drains.
+  absl::Status Admit();
+
+  // The key `headwise-request-id`, else `field`, else a made-up one. INVALID_ARGUMENT for what
+  // can't be a header. Sent back with the status.
+  absl::Status ChooseRequestId(absl::string_view field);
+  const std::string& request_id() const { return request_id_; }
+
+  RequestContext request_context() const { return {deadline_, cancel_}; }
+  bool cancelled() const { return cancel_->cancelled(); }
+
+  // From a reactor's OnCancel: what waits for this call in the engine is answered now.
+  void Cancel();
+
+  // Called off because the server's grace has run out.
+  void Abort() override;
+  bool aborted() const { return aborted_.load(); }
+
+  void SetPass(const PassInfo& pass);
+
+  // The one status of the call: counts it, adds the trailing metadata, and says what to Finish
+  // with.
+  grpc::Status End(const absl::Status& status);
+
+ protected:
+  const Services& services_;
+
+ private:
+  absl::Status Final(const absl::Status& status) const;
+
+  grpc::CallbackServerContext* const context_;
+  const char* const method_;
+  const std::string layer_;
+  const absl::Time arrived_;
+  const absl::Time deadline_;
+  const std::shared_ptr<CancelToken> cancel_;
+  bool admitted_ = false;
+  std::string request_id_;
+  std::optional<PassInfo> pass_;
+  std::atomic<bool> aborted_{false};
+};
+
+// A unary call. Deletes itself when gRPC is done with it; Reply exactly once.
+class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
+ public:
+  using Call::Call;
+
+  void Reply(const absl::Status& status) { Finish(End(status)); }
+  void OnCancel() override { Cancel(); }
+  void OnDone() override { delete this; }
+};
+
+// A unary call that is answered at once by `answer`, which fills the response in.
+grpc::ServerUnaryReactor* AnswerNow(const Services& services, grpc::CallbackServerContext* context,
+                                    const char* method, absl::string_view layer,
+                                    const std::function<absl::Status()>& answer);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_SERVER_CALL_H_

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/codec_layer.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/codec_tensor.h"
+
+namespace headwise {
+namespace {
+
+// LayerTensor.Role numbers the roles from 1 in TensorRole's order.
+constexpr int kFirstRole = v1::LayerTensor::Q_WEIGHT;
+static_assert(static_cast<int>(TensorRole::kOBias) + kFirstRole == v1::LayerTensor::O_BIAS);
+
+bool IsBias(TensorRole role) { return role >= TensorRole::kQBias; }
+
+void EncodeTensor(const LayerTensorInfo& tensor, v1::Orientation orientation,
+                  v1::LayerTensor* wire) {
+  wire->set_role(static_cast<v1::LayerTensor::Role>(static_cast<int>(tensor.role) + kFirstRole));
+  wire->set_name(tensor.name);
+  wire->set_dtype(EncodeDType(tensor.dtype));
+  SetInt64s(tensor.shape, wire->mutable_shape());
+  if (!IsBias(tensor.role)) wire->set_orientation(orientation);
+}
+
+}  // namespace
+
+std::vector<TensorUse> DecodeTensorNames(const v1::TensorNames& wire) {
+  std::vector<TensorUse> uses;
+  const auto add = [&uses](TensorRole role, const std::string& name) {
+    if (!name.empty()) uses.push_back({role, name});
+  };
+  add(TensorRole::kQWeight, wire.q());
+  add(TensorRole::kKWeight, wire.k());
+  add(TensorRole::kVWeight, wire.v());
+  add(TensorRole::kQkvWeight, wire.qkv());
+  add(TensorRole::kOWeight, wire.o());
+  add(TensorRole::kQBias, wire.q_bias());
+  add(TensorRole::kKBias, wire.k_bias());
+  add(TensorRole::kVBias, wire.v_bias());
+  add(TensorRole::kQkvBias, wire.qkv_bias());
+  add(TensorRole::kOBias, wire.o_bias());
+  return uses;
+}
+
+void EncodeSummary(const LayerInfo& info, v1::LayerSummary* wire) {
+  wire->set_name(info.name);
+  wire->set_version(static_cast<uint32_t>(info.version));
+  wire->set_state(v1::READY);
+  wire->set_family(info.source.family);
+  wire->set_dtype(EncodeDType(info.dtype));
+  wire->set_d_model(static_cast<uint32_t>(info.spec.d_model));
+  wire->set_heads(static_cast<uint32_t>(info.spec.heads));
+  wire->set_kv_heads(static_cast<uint32_t>(info.spec.kv_heads));
+  wire->set_weight_bytes(info.weight_bytes);
+}
+
+void EncodeDetails(const LayerInfo& info, const std::vector<Count>& counts,
+                   v1::LayerDetails* wire) {
+  wire->set_name(info.name);
+  wire->set_version(static_cast<uint32_t>(info.version));
+  wire->set_state(v1::READY);
+  wire->set_dtype(EncodeDType(info.dtype));
+  wire->set_kernel(info.kernel);
+  wire->set_x_enters(info.source.x_enters);
+  wire->set_y_leaves(info.source.y_leaves);
+  EncodeSpec(info.spec, wire->mutable_spec());
+  *wire->mutable_head_ids() = wire->spec().head_ids();
+
+  v1::LayerSource* source = wire->mutable_source();
+  source->set_dir(info.source.dir);
+  source->set_layer(info.source.layer);
+  source->set_family(info.source.family);
+  source->set_prefix(info.source.prefix);
+  source->set_fused_layout(wire->spec().fused_layout());
+
+  for (const LayerTensorInfo& tensor : info.tensors) {
+    EncodeTensor(tensor, wire->spec().orientation(), wire->add_tensors());
+  }
+  for (const Count& count : counts) {
+    v1::Count* entry = wire->add_counts();
+    entry->set_id(count.id);
+    entry->set_value(count.value);
+    entry->set_unit(count.unit);
+    entry->set_convention(count.convention);
+  }
+}
+
+absl::Status CheckLayerDType(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_UNSPECIFIED:
+    case v1::F32:
+      return absl::OkStatus();
+    case v1::BF16:
+    case v1::INT8:
+      return absl::UnimplementedError(absl::StrCat(
+          "dtype: must be F32, other layers are not carried out; was ", v1::DType_Name(dtype)));
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("dtype: must be F32, BF16 or INT8; was ",
+                                                     v1::DType_IsValid(dtype)
+                                                         ? v1::DType_Name(dtype)
+                                                         : absl::StrCat(static_cast<int>(dtype))));
+  }
+}
+
+StoredTensorInfo DecodeStoredTensor(const v1::StoredTensor& wire) {
+  return {wire.name(), wire.dtype(), ToInt64s(wire.shape())};
+}
+
+}  // namespace headwise

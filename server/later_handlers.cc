@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Methods that headwise.v1 has and this release does not carry out.
+#include "absl/strings/str_cat.h"
+#include "server/service.h"
+
+namespace headwise {
+namespace {
+
+absl::Status NotCarriedOut(const char* method) {
+  return absl::UnimplementedError(
+      absl::StrCat("method: is not carried out by this release of headwise-server; was ", method));
+}
+
+// A streaming call that is refused before its first message.
+template <typename Reactor>
+class Refused final : public Reactor, public Call {
+ public:
+  Refused(const Services& services, grpc::CallbackServerContext* context, const char* method)
+      : Call(services, context, method, "") {
+    absl::Status status = Admit();
+    status.Update(ChooseRequestId(""));
+    status.Update(NotCarriedOut(method));
+    this->Finish(End(status));
+  }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* RefuseUnary(const Services& services,
+                                      grpc::CallbackServerContext* context, const char* method) {
+  return AnswerNow(services, context, method, "", [method] { return NotCarriedOut(method); });
+}
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>*
+HeadwiseService::ForwardStream(grpc::CallbackServerContext* context) {
+  return new Refused<grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>>(
+      services_, context, "ForwardStream");
+}
+
+grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* HeadwiseService::AnalyzeHeads(
+    grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest*) {
+  return new Refused<grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>>(services_, context,
+                                                                         "AnalyzeHeads");
+}
+
+grpc::ServerWriteReactor<v1::AuditResponse>* HeadwiseService::Audit(
+    grpc::CallbackServerContext* context, const v1::AuditRequest*) {
+  return new Refused<grpc::ServerWriteReactor<v1::AuditResponse>>(services_, context, "Audit");
+}
+
+grpc::ServerUnaryReactor* HeadwiseService::DeriveLayer(grpc::CallbackServerContext* context,
+                                                       const v1::DeriveLayerRequest*,
+                                                       v1::LoadLayerResponse*) {
+  return RefuseUnary(services_, context, "DeriveLayer");
+}
+
+grpc::ServerUnaryReactor* HeadwiseService::SaveLayer(grpc::CallbackServerContext* context,
+                                                     const v1::SaveLayerRequest*,
+                                                     v1::SaveLayerResponse*) {
+  return RefuseUnary(services_, context, "SaveLayer");
+}
+
+grpc::ServerWriteReactor<v1::DownloadLayerResponse>* HeadwiseService::DownloadLayer(
+    grpc::CallbackServerContext* context, const v1::DownloadLayerRequest*) {
+  return new Refused<grpc::ServerWriteReactor<v1::DownloadLayerResponse>>(services_, context,
+                                                                          "DownloadLayer");
+}
+
+}  // namespace headwise

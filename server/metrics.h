@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HEADWISE_SERVER_METRICS_H_
+#define HEADWISE_SERVER_METRICS_H_
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/mutex.h"
+#include "core/engine.h"
+
+namespace headwise {
+
+// "OK", "INVALID_ARGUMENT", …: the label `code`.
+const char* CodeName(absl::StatusCode code);
+
+// What /metrics shows. Labels are layer, method and code only; `layer` is the name of a loaded
+// layer,
+// "" for methods without one, and "unknown" for every other name a caller may send, so that series
+// stay few. The series of a layer go with it. Thread-safe.
+class Metrics {
+ public:
+  // `engine` must outlive it. `version` is the server's.
+  Metrics(const Engine* engine, const std::string& version);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // `method` is a string literal.
+  void RecordCall(absl::string_view layer, const char* method, absl::StatusCode code,
+                  absl::Duration took);
+
+  // The set of loaded layers may have changed.
+  void Refresh();
+
+  // The Prometheus text format.
+  std::string Text() const;
+
+ private:
+  struct Series {
+    std::map<std::pair<std::string, absl::StatusCode>, prometheus::Counter*> requests;
+    std::map<std::string, prometheus::Histogram*> seconds;
+  };
+  prometheus::Counter* RequestCounter(const std::string& layer, const std::string& method,
+                                      absl::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  prometheus::Histogram* SecondsHistogram(const std::string& layer, const std::string& method)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLayer(const std::string& layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveLayer(const std::string& layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Engine* const engine_;
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Family<prometheus::Histogram>& seconds_;
+  std::unique_ptr<prometheus::Collectable> engine_figures_;
+
+  Mutex mu_;
+  std::map<std::string, Series> layers_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_SERVER_METRICS_H_

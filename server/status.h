@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// From absl::Status to what a gRPC caller sees.
+#ifndef HEADWISE_SERVER_STATUS_H_
+#define HEADWISE_SERVER_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace headwise {
+
+// The same code and one-line message, with a google.rpc.Status as details: ErrorInfo {reason,
+// domain "headwise"}; BadRequest naming the field (the message's text before the first ": ") for
+// INVALID_ARGUMENT; RetryInfo where the same request may succeed later.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+// Whether the same request may succeed later: UNAVAILABLE, and RESOURCE_EXHAUSTED whose message
+// says "retry".
+bool IsRetryable(const absl::Status& status);
+
+// The text before the first ": " where that looks like a field ("lengths", "x.data"); else "".
+absl::string_view FieldOf(absl::string_view message);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_SERVER_STATUS_H_

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker.h"
+
+#include <utility>
+
+namespace headwise {
+
+Worker::Worker(size_t max_jobs) : max_jobs_(max_jobs), thread_([this] { Run(); }) {}
+
+Worker::~Worker() {
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+bool Worker::Post(std::function<void()> job) {
+  MutexLock lock(&mu_);
+  if (jobs_.size() >= max_jobs_) return false;
+  jobs_.push_back(std::move(job));
+  changed_.Signal();
+  return true;
+}
+
+void Worker::Run() {
+  while (true) {
+    std::function<void()> job;
+    {
+      MutexLock lock(&mu_);
+      while (jobs_.empty() && !stop_) changed_.Wait(&mu_);
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job();
+  }
+}
+
+}  // namespace headwise

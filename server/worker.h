@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HEADWISE_SERVER_WORKER_H_
+#define HEADWISE_SERVER_WORKER_H_
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "core/base/mutex.h"
+
+namespace headwise {
+
+// One thread that runs jobs in order: what reads files and packs weights, and so may take long,
+// runs here and not on a gRPC thread. Thread-safe.
+class Worker {
+ public:
+  explicit Worker(size_t max_jobs);
+  // Runs what is queued, then ends.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // False, and `job` is dropped, if `max_jobs` wait already.
+  bool Post(std::function<void()> job);
+
+ private:
+  void Run();
+
+  const size_t max_jobs_;
+  Mutex mu_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;  // last: starts when the rest is there
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_SERVER_WORKER_H_

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/codec_ablation.h"
+#include "server/codec_input.h"
+#include "server/codec_layer.h"
+#include "server/codec_tensor.h"
+
+namespace headwise {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::Tensor MakeTensor(v1::DType dtype, const std::vector<uint32_t>& shape, size_t bytes) {
+  v1::Tensor tensor;
+  tensor.set_dtype(dtype);
+  for (const uint32_t axis : shape) tensor.add_shape(axis);
+  tensor.set_data(std::string(bytes, '\1'));
+  return tensor;
+}
+
+TEST(CodecTensor, IsAViewOfTheMessagesBytes) {
+  const v1::Tensor tensor = MakeTensor(v1::BF16, {2, 3}, 12);
+  const absl::StatusOr<TensorView> view = DecodeTensor(tensor, "x");
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->dtype, DType::kBF16);
+  EXPECT_EQ(view->shape, (Shape{2, 3}));
+  EXPECT_EQ(view->data, tensor.data().data());
+}
+
+TEST(CodecTensor, TakesEmptyAxesAndScalars) {
+  EXPECT_TRUE(DecodeTensor(MakeTensor(v1::F32, {0, 7}, 0), "x").ok());
+  EXPECT_TRUE(DecodeTensor(MakeTensor(v1::F64, {}, 8), "x").ok());
+}
+
+struct Malformed {
+  v1::DType dtype;
+  std::vector<uint32_t> shape;
+  size_t bytes;
+  const char* message;
+};
+
+TEST(CodecTensor, RefusesWhatIsMalformed) {
+  const uint32_t huge = 0xffffffffu;
+  const std::vector<Malformed> all = {
+      {v1::F32, {65536, 65536}, 4, "x.data: must hold 17179869184 bytes"},
+      {v1::F32, {2, 3}, 23, "x.data: must hold 24 bytes, which is [2, 3] of F32; was 23"},
+      {v1::F32, {2, 3}, 25, "was 25"},
+      {v1::BOOL, {2, 3}, 24, "x.data: must hold 6 bytes"},
+      {v1::F32, {0, 3}, 4, "x.data: must hold 0 bytes"},
+      {v1::DTYPE_UNSPECIFIED, {1}, 4, "x.dtype: must be F32"},
+      {v1::INT8, {1}, 1, "was INT8"},
+      {static_cast<v1::DType>(99), {1}, 1, "x.dtype"},
+      {v1::F32, {huge, huge, huge}, 4, "x.shape"},
+      {v1::F64, {1u << 31, 1u << 31}, 4, "x.shape"},
+      {v1::F32, {1, 1, 1, 1, 1, 1, 1, 1, 1}, 4, "x.shape: must have at most 8 axes; was 9"},
+  };
+  for (const Malformed& each : all) {
+    const absl::StatusOr<TensorView> view =
+        DecodeTensor(MakeTensor(each.dtype, each.shape, each.bytes), "x");
+    EXPECT_EQ(view.status().code(), absl::StatusCode::kInvalidArgument) << each.message;
+    EXPECT_THAT(std::string(view.status().message()), HasSubstr(each.message));
+  }
+}
+
+TEST(CodecTensor, AnswersMoveTheirBytes) {
+  NamedOutput output;
+  output.name = "z";
+  output.shape = {2, 5};
+  output.axes = {"token", "feature"};
+  output.head_ids = {1, 0};
+  output.offsets = {0, 3};
+  output.data = std::string(1 << 20, '\7');
+  const char* bytes = output.data.data();
+  v1::NamedTensor wire;
+  EncodeOutput(std::move(output), /*with_data=*/true, &wire);
+  EXPECT_EQ(wire.data().data(), bytes);
+  EXPECT_EQ(wire.name(), "z");
+  EXPECT_THAT(wire.shape(), ElementsAre(2, 5));
+  EXPECT_THAT(wire.axes(), ElementsAre("token", "feature"));
+  EXPECT_THAT(wire.head_ids(), ElementsAre(1, 0));
+  EXPECT_THAT(wire.offsets(), ElementsAre(0, 3));
+}
+
+TEST(CodecInput, DecodesEveryField) {
+  v1::AttentionInput wire;
+  *wire.mutable_x() = MakeTensor(v1::F32, {3, 1}, 12);
+  wire.add_lengths(1);
+  wire.add_lengths(2);
+  *wire.mutable_memory() = MakeTensor(v1::F16, {4, 2}, 16);
+  wire.add_memory_lengths(3);
+  wire.add_memory_lengths(1);
+  wire.mutable_mask()->set_kind(v1::Mask::DROP);
+  wire.mutable_mask()->set_form(v1::Mask::PAIR);
+  *wire.mutable_mask()->mutable_tensor() = MakeTensor(v1::BOOL, {5}, 5);
+  wire.set_causal(v1::Causal::BOTTOM_RIGHT);
+  wire.set_window(0);
+  *wire.mutable_positions() = MakeTensor(v1::I32, {3}, 12);
+  *wire.mutable_memory_positions() = MakeTensor(v1::I64, {4}, 32);
+  const absl::StatusOr<AttentionInput> input = DecodeInput(wire);
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_THAT(input->lengths, ElementsAre(1, 2));
+  EXPECT_EQ(input->memory->dtype, DType::kF16);
+  EXPECT_THAT(input->memory_lengths, ElementsAre(3, 1));
+  EXPECT_EQ(input->mask->kind, MaskKind::kDrop);
+  EXPECT_EQ(input->mask->form, MaskForm::kPair);
+  EXPECT_EQ(input->causal, CausalMode::kBottomRight);
+  EXPECT_EQ(input->window, 0);
+  EXPECT_EQ(input->positions->dtype, DType::kI32);
+  EXPECT_EQ(input->memory_positions->dtype, DType::kI64);
+}
+
+TEST(CodecInput, RefusesUnsetMaskKindAndUnnamedValues) {
+  v1::AttentionInput wire;
+  EXPECT_THAT(std::string(DecodeInput(wire).status().message()), HasSubstr("x: must be given"));
+  *wire.mutable_x() = MakeTensor(v1::F32, {1, 1}, 4);
+  *wire.mutable_mask()->mutable_tensor() = MakeTensor(v1::BOOL, {1}, 1);
+  EXPECT_THAT(std::string(DecodeInput(wire).status().message()), HasSubstr("mask.kind"));
+  wire.mutable_mask()->set_kind(v1::Mask::KEEP);
+  EXPECT_TRUE(DecodeInput(wire).ok());
+  wire.set_causal(static_cast<v1::Causal::Alignment>(9));
+  EXPECT_EQ(DecodeInput(wire).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CodecForward, OutputsAreBits) {
+  v1::ForwardRequest wire;
+  *wire.mutable_input()->mutable_x() = MakeTensor(v1::F32, {1, 1}, 4);
+  EXPECT_EQ(DecodeForward(wire)->outputs, static_cast<uint32_t>(kOutputY));
+  wire.add_outputs(v1::P);
+  wire.add_outputs(v1::CONTRIBUTIONS);
+  EXPECT_EQ(DecodeForward(wire)->outputs, uint32_t{kOutputP | kOutputContributions});
+  wire.add_outputs(v1::OUTPUT_UNSPECIFIED);
+  EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CodecForward, RefusesWhatIsNotCarriedOut) {
+  v1::ForwardRequest wire;
+  *wire.mutable_input()->mutable_x() = MakeTensor(v1::F32, {1, 1}, 4);
+  wire.set_priority(1);
+  EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kUnimplemented);
+  wire.set_priority(0);
+  wire.set_y_dtype(v1::BF16);
+  EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+v1::AblateRequest Ablate() {
+  v1::AblateRequest wire;
+  *wire.mutable_input()->mutable_x() = MakeTensor(v1::F32, {1, 1}, 4);
+  return wire;
+}
+
+TEST(CodecAblate, DecodesInterventions) {
+  v1::AblateRequest wire = Ablate();
+  v1::Intervention* one = wire.add_ablations()->add_interventions();
+  one->set_kind(v1::Intervention::SCALE);
+  one->set_scale(0.5);
+  one->add_heads(3);
+  one->add_groups(1);
+  one->set_token_begin(2);
+  one->set_token_end(4);
+  one->add_sequences(0);
+  wire.add_ablations();
+  const absl::StatusOr<AblateRequest> request = DecodeAblate(wire);
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_EQ(request->ablations.size(), 2u);
+  const Intervention& decoded = request->ablations[0].interventions[0];
+  EXPECT_EQ(decoded.kind, InterventionKind::kScale);
+  EXPECT_EQ(decoded.scale, 0.5);
+  EXPECT_THAT(decoded.heads, ElementsAre(3));
+  EXPECT_THAT(decoded.groups, ElementsAre(1));
+  EXPECT_EQ(decoded.token_begin, 2);
+  EXPECT_EQ(decoded.token_end, 4);
+  EXPECT_THAT(decoded.sequences, ElementsAre(0));
+  EXPECT_TRUE(request->ablations[1].interventions.empty());
+}
+
+TEST(CodecAblate, RefusesContradictions) {
+  v1::AblateRequest wire = Ablate();
+  wire.add_ablations()->add_interventions();
+  EXPECT_THAT(std::string(DecodeAblate(wire).status().message()),
+              HasSubstr("ablations[0].interventions[0].kind"));
+  wire = Ablate();
+  wire.set_sweep(v1::LEAVE_ONE_OUT);
+  EXPECT_EQ(DecodeAblate(wire)->sweep, SweepKind::kLeaveOneOut);
+  wire.add_ablations();
+  EXPECT_THAT(std::string(DecodeAblate(wire).status().message()), HasSubstr("beside a sweep"));
+  wire = Ablate();
+  wire.mutable_sweep_intervention()->set_kind(v1::Intervention::ZERO);
+  EXPECT_THAT(std::string(DecodeAblate(wire).status().message()), HasSubstr("without a sweep"));
+  wire = Ablate();
+  wire.mutable_bootstrap()->set_seed(1);
+  EXPECT_EQ(DecodeAblate(wire).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(CodecAblate, UndefinedFiguresAreAbsent) {
+  AblateResult result;
+  result.pass.lengths = {2, 3};
+  result.ablations.resize(1);
+  result.ablations[0].pooled.l2 = 0.0;
+  v1::AblateResult wire;
+  EncodeAblate(Ablate(), "id", &result, &wire);
+  EXPECT_TRUE(wire.ablations(0).effect().has_l2());
+  EXPECT_FALSE(wire.ablations(0).effect().has_cosine());
+  EXPECT_EQ(wire.scope().n_sequences(), 2u);
+  EXPECT_EQ(wire.scope().n_tokens(), 5u);
+  EXPECT_EQ(wire.request_id(), "id");
+}
+
+TEST(CodecSpec, RoundTrip) {
+  v1::LayerSpec wire;
+  wire.set_d_model(4);
+  wire.set_d_memory(5);
+  wire.set_d_out(6);
+  wire.set_heads(2);
+  wire.set_kv_heads(1);
+  for (const uint32_t width : {2u, 2u}) wire.add_dk(width);
+  for (const uint32_t width : {3u, 3u}) wire.add_dv(width);
+  for (const uint32_t group : {0u, 0u}) wire.add_query_to_kv(group);
+  for (const uint32_t id : {7u, 8u}) wire.add_head_ids(id);
+  wire.set_scale(0.25);
+  wire.set_orientation(v1::IN_OUT);
+  wire.set_fused_layout(v1::PER_GROUP);
+  wire.mutable_mask()->set_causal(true);
+  wire.mutable_mask()->set_window(3);
+  v1::RopeSpec* rope = wire.mutable_rope();
+  rope->set_layout(v1::RopeSpec::INTERLEAVED);
+  rope->set_dims(2);
+  rope->set_base(500.0);
+  rope->set_scaling(v1::RopeSpec::DEFAULT);
+  wire.set_softcap(30.0);
+  wire.set_clip(8.0);
+  wire.mutable_qk_norm()->set_kind(v1::QkNormSpec::LAYER_NORM);
+  wire.mutable_qk_norm()->set_span(v1::QkNormSpec::WIDTH);
+  wire.mutable_qk_norm()->set_epsilon(1e-5);
+  wire.mutable_position_bias()->set_kind(v1::PositionBiasSpec::T5_BUCKETS);
+  wire.mutable_position_bias()->set_buckets(32);
+  wire.set_sinks(true);
+  wire.add_gates(0.5f);
+  const absl::StatusOr<LayerSpec> spec = DecodeSpec(wire);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  v1::LayerSpec back;
+  EncodeSpec(*spec, &back);
+  EXPECT_EQ(back.DebugString(), wire.DebugString());
+}
+
+TEST(CodecSpec, TheWiresZeroesMeanDefaults) {
+  v1::LayerSpec wire;
+  wire.mutable_rope()->set_scaling(v1::RopeSpec::YARN);
+  const absl::StatusOr<LayerSpec> spec = DecodeSpec(wire);
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->orientation, Orientation::kUnspecified);
+  EXPECT_EQ(spec->fused_layout, FusedLayout::kSeparate);
+  EXPECT_EQ(spec->rope->beta_fast, RopeSpec().beta_fast);
+  EXPECT_FALSE(spec->scale.has_value());
+  EXPECT_FALSE(spec->mask.window.has_value());
+}
+
+TEST(CodecSpec, RefusesUnnamedValues) {
+  v1::LayerSpec wire;
+  wire.set_orientation(static_cast<v1::Orientation>(5));
+  EXPECT_EQ(DecodeSpec(wire).status().code(), absl::StatusCode::kInvalidArgument);
+  wire.Clear();
+  wire.mutable_qk_norm();
+  EXPECT_THAT(std::string(DecodeSpec(wire).status().message()), HasSubstr("qk_norm.kind"));
+}
+
+TEST(CodecLayer, ReducedDtypesAreNamed) {
+  EXPECT_TRUE(CheckLayerDType(v1::DTYPE_UNSPECIFIED).ok());
+  EXPECT_TRUE(CheckLayerDType(v1::F32).ok());
+  EXPECT_EQ(CheckLayerDType(v1::INT8).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(CheckLayerDType(v1::I64).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace headwise

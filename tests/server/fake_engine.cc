@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/server/fake_engine.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace headwise {
+namespace {
+
+absl::Status NoLayer(absl::string_view name) {
+  return absl::NotFoundError(absl::StrCat("layer: no such layer is loaded; was ", name));
+}
+
+NamedOutput Copy(const std::string& name, const TensorView& view) {
+  NamedOutput output;
+  output.name = name;
+  output.dtype = view.dtype;
+  output.shape = view.shape;
+  output.axes = {"token", "feature"};
+  output.data.assign(static_cast<const char*>(view.data), view.bytes());
+  return output;
+}
+
+PassInfo MakePass(const std::string& layer, const AttentionInput& input) {
+  PassInfo pass;
+  pass.layer = layer;
+  pass.layer_version = 1;
+  pass.lengths = input.lengths.empty() ? std::vector<int64_t>{input.x.dim(0)} : input.lengths;
+  pass.batch_requests = 1;
+  pass.queue_us = 7;
+  pass.compute_us = 11;
+  return pass;
+}
+
+}  // namespace
+
+absl::StatusOr<LayerInfo> FakeEngine::LoadLayer(const LoadOptions& options, const LayerSpec& spec,
+                                                const std::vector<RoleTensor>& tensors) {
+  absl::StatusOr<LayerSpec> resolved = ResolveSpec(spec);
+  if (!resolved.ok()) return resolved.status();
+  if (auto matrices = UnpackWeights(*resolved, tensors); !matrices.ok()) return matrices.status();
+  MutexLock lock(&mu_);
+  if (!options.replace && layers_.contains(options.name)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("name: is taken by a loaded layer; was ", options.name));
+  }
+  LayerInfo& info = layers_[options.name];
+  info.name = options.name;
+  info.version = ++versions_[options.name];
+  info.source = options.source;
+  info.spec = *std::move(resolved);
+  info.kernel = KernelPathName(kernel());
+  info.tensors.clear();
+  for (const RoleTensor& tensor : tensors) {
+    info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
+  }
+  info.weight_bytes = 1000;
+  return info;
+}
+
+void FakeEngine::AddLayer(const std::string& name) {
+  MutexLock lock(&mu_);
+  LayerInfo& info = layers_[name];
+  info.name = name;
+  info.version = ++versions_[name];
+  info.weight_bytes = 1000;
+}
+
+absl::StatusOr<LayerInfo> FakeEngine::UnloadLayer(absl::string_view name) {
+  MutexLock lock(&mu_);
+  const auto found = layers_.find(name);
+  if (found == layers_.end()) return NoLayer(name);
+  LayerInfo info = std::move(found->second);
+  layers_.erase(found);
+  return info;
+}
+
+absl::StatusOr<LayerInfo> FakeEngine::GetLayer(absl::string_view name) const {
+  MutexLock lock(&mu_);
+  const auto found = layers_.find(name);
+  if (found == layers_.end()) return NoLayer(name);
+  return found->second;
+}
+
+std::vector<LayerInfo> FakeEngine::ListLayers() const {
+  MutexLock lock(&mu_);
+  std::vector<LayerInfo> layers;
+  for (const auto& [name, info] : layers_) layers.push_back(info);
+  return layers;
+}
+
+void FakeEngine::Submit(const std::string& layer, const RequestContext& context,
+                        std::function<void(absl::Status)> answer) {
+  absl::Status status = GetLayer(layer).status();
+  if (status.ok()) {
+    MutexLock lock(&mu_);
+    if (held_) {
+      waiting_.push_back({context, std::move(answer)});
+      changed_.SignalAll();
+      return;
+    }
+    ++stats_.passes;
+  }
+  answer(status);
+}
+
+void FakeEngine::Forward(ForwardRequest request, ForwardDone done) {
+  const std::string layer = request.layer;
+  const RequestContext context = request.context;
+  auto held = std::make_shared<ForwardRequest>(std::move(request));
+  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+    if (!status.ok()) return done(status);
+    ForwardResult result;
+    result.pass = MakePass(held->layer, held->input);
+    result.outputs.push_back(Copy("y", held->input.x));
+    done(std::move(result));
+  });
+}
+
+void FakeEngine::Ablate(AblateRequest request, AblateDone done) {
+  const std::string layer = request.layer;
+  const RequestContext context = request.context;
+  auto held = std::make_shared<AblateRequest>(std::move(request));
+  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+    if (!status.ok()) return done(status);
+    AblateResult result;
+    result.pass = MakePass(held->layer, held->input);
+    result.y_l2 = 2.0;
+    for (size_t i = 0; i < held->ablations.size(); ++i) {
+      AblationEffect effect;
+      effect.index = static_cast<int64_t>(i);
+      effect.ablation = held->ablations[i];
+      effect.pooled.l2 = 1.0;
+      result.ablations.push_back(std::move(effect));
+    }
+    if (held->return_y) result.outputs.push_back(Copy("y", held->input.x));
+    done(std::move(result));
+  });
+}
+
+void FakeEngine::CancelQueued() {
+  std::vector<std::pair<Waiting, absl::Status>> dead;
+  {
+    MutexLock lock(&mu_);
+    std::vector<Waiting> alive;
+    for (Waiting& waiting : waiting_) {
+      if (waiting.context.cancel != nullptr && waiting.context.cancel->cancelled()) {
+        ++stats_.dropped_cancelled;
+        dead.emplace_back(std::move(waiting), absl::CancelledError("request: was cancelled"));
+      } else {
+        alive.push_back(std::move(waiting));
+      }
+    }
+    waiting_ = std::move(alive);
+  }
+  for (auto& [waiting, status] : dead) waiting.answer(status);
+}
+
+EngineStats FakeEngine::stats() const {
+  MutexLock lock(&mu_);
+  return stats_;
+}
+
+void FakeEngine::Hold() {
+  MutexLock lock(&mu_);
+  held_ = true;
+}
+
+void FakeEngine::Release() {
+  std::vector<Waiting> waiting;
+  {
+    MutexLock lock(&mu_);
+    held_ = false;
+    waiting.swap(waiting_);
+  }
+  for (Waiting& each : waiting) each.answer(absl::OkStatus());
+}
+
+void FakeEngine::AwaitWaiting(size_t count) {
+  MutexLock lock(&mu_);
+  while (waiting_.size() < count) changed_.Wait(&mu_);
+}
+
+}  // namespace headwise
