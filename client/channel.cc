@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace headwise::client {
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetUserAgentPrefix("headwise");
+  // http_proxy is about the web: through it not even 127.0.0.1 would be reached.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void PrepareContext(absl::Duration timeout, grpc::ClientContext* context) {
+  if (timeout != absl::InfiniteDuration()) {
+    context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  }
+  context->AddMetadata("headwise-client", "headwise-cpp");
+}
+
+absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
+                          const std::string& target, absl::Duration timeout) {
+  if (code == grpc::StatusCode::OK) return absl::OkStatus();
+  const auto absl_code = static_cast<absl::StatusCode>(code);
+  if (code == grpc::StatusCode::UNAVAILABLE &&
+      (absl::StartsWith(message, "failed to connect") || absl::StrContains(message, "DNS"))) {
+    return absl::Status(absl_code,
+                        absl::StrCat("server: must answer at ", target, "; was ", message));
+  }
+  if (code == grpc::StatusCode::DEADLINE_EXCEEDED && message == "Deadline Exceeded") {
+    return absl::Status(absl_code, absl::StrCat("timeout: the answer must come within ",
+                                                absl::FormatDuration(timeout), "; was later"));
+  }
+  int64_t bytes = 0, limit = 0;
+  if (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      std::sscanf(message.c_str(), "Received message larger than max (%" SCNd64 " vs. %" SCNd64 ")",
+                  &bytes, &limit) == 2) {
+    return absl::Status(absl_code,
+                        absl::StrCat("message: must be at most ", limit,
+                                     " bytes (the server's --max-message-bytes); was ", bytes));
+  }
+  return absl::Status(absl_code, message);
+}
+
+}  // namespace headwise::client

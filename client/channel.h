@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// gRPC channels, call contexts and status codes, as the client and the load tester use them.
+#ifndef HEADWISE_CLIENT_CHANNEL_H_
+#define HEADWISE_CLIENT_CHANNEL_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace headwise::client {
+
+// A channel without limits on message sizes. `own_connection`: it never shares its TCP connection
+// with another channel (gRPC otherwise lets channels of equal arguments share one).
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection);
+
+// Sets the deadline (none for an infinite timeout) and the metadata of every call.
+void PrepareContext(absl::Duration timeout, grpc::ClientContext* context);
+
+// The server's code and message. Where gRPC itself gives up, its words become "field: rule; was …".
+absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
+                          const std::string& target, absl::Duration timeout);
+
+}  // namespace headwise::client
+
+#endif  // HEADWISE_CLIENT_CHANNEL_H_

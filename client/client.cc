@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/ablate_parts.h"
+#include "client/channel.h"
+#include "client/status.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "headwise/v1/headwise.grpc.pb.h"
+
+namespace headwise::client {
+namespace {
+
+class GrpcClient : public Client {
+ public:
+  GrpcClient(std::string target, ClientOptions options)
+      : target_(std::move(target)),
+        options_(options),
+        channel_(MakeChannel(target_, options.own_connection)),
+        stub_(v1::Headwise::NewStub(channel_)) {}
+
+  absl::StatusOr<v1::ForwardResponse> Forward(const v1::ForwardRequest& request) override {
+    return Call<v1::ForwardResponse>(&v1::Headwise::Stub::Forward, request);
+  }
+  absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) override {
+    return Call<v1::LoadLayerResponse>(&v1::Headwise::Stub::LoadLayer, request);
+  }
+  absl::StatusOr<v1::PlanUploadResponse> PlanUpload(const v1::PlanUploadRequest& request) override {
+    return Call<v1::PlanUploadResponse>(&v1::Headwise::Stub::PlanUpload, request);
+  }
+  absl::StatusOr<v1::UnloadLayerResponse> UnloadLayer(const std::string& name) override {
+    v1::UnloadLayerRequest request;
+    request.set_name(name);
+    return Call<v1::UnloadLayerResponse>(&v1::Headwise::Stub::UnloadLayer, request);
+  }
+  absl::StatusOr<v1::ListLayersResponse> ListLayers() override {
+    return Call<v1::ListLayersResponse>(&v1::Headwise::Stub::ListLayers, v1::ListLayersRequest());
+  }
+  absl::StatusOr<v1::LayerDetails> GetLayer(const v1::GetLayerRequest& request) override {
+    return Call<v1::LayerDetails>(&v1::Headwise::Stub::GetLayer, request);
+  }
+  absl::StatusOr<v1::LoadLayerResponse> DeriveLayer(
+      const v1::DeriveLayerRequest& request) override {
+    return Call<v1::LoadLayerResponse>(&v1::Headwise::Stub::DeriveLayer, request);
+  }
+  absl::StatusOr<v1::ListRepositoryResponse> ListRepository() override {
+    return Call<v1::ListRepositoryResponse>(&v1::Headwise::Stub::ListRepository,
+                                            v1::ListRepositoryRequest());
+  }
+  absl::StatusOr<v1::ServerInfoResponse> ServerInfo() override {
+    return Call<v1::ServerInfoResponse>(&v1::Headwise::Stub::ServerInfo, v1::ServerInfoRequest());
+  }
+
+  absl::StatusOr<std::string> Health(const std::string& service) override {
+    grpc::ClientContext context;
+    Prepare(&context);
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    const grpc::Status status =
+        grpc::health::v1::Health::NewStub(channel_)->Check(&context, request, &response);
+    if (!status.ok()) return Error(status);
+    return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
+  }
+
+  absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
+                                          const ProgressCallback& progress) override {
+    grpc::ClientContext context;
+    Prepare(&context);
+    auto reader = stub_->Ablate(&context, request);
+    AblateParts parts;
+    absl::Status added;
+    v1::AblateResponse response;
+    while (added.ok() && reader->Read(&response)) {
+      if (response.has_progress() && progress) {
+        const v1::Progress& at = response.progress();
+        progress(at.stage(), at.done(), at.total());
+      }
+      added = parts.Add(&response);
+    }
+    if (!added.ok()) context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    if (!added.ok()) return added;
+    if (!status.ok()) return Error(status);
+    return parts.Take();
+  }
+
+  absl::StatusOr<v1::LoadLayerResponse> Upload(const v1::UploadHeader& header,
+                                               const TensorSource& source,
+                                               const ProgressCallback& progress) override {
+    grpc::ClientContext context;
+    Prepare(&context);
+    v1::LoadLayerResponse response;
+    auto writer = stub_->UploadLayer(&context, &response);
+    v1::UploadLayerRequest first;
+    *first.mutable_header() = header;
+    bool open = writer->Write(first);
+    int64_t sent = 0;
+    for (int i = 0; open && i < header.tensors_size(); ++i) {
+      absl::StatusOr<OwnedTensor> tensor = source.Read(header.tensors(i).name());
+      if (!tensor.ok()) {
+        context.TryCancel();
+        (void)writer->Finish();
+        return tensor.status();
+      }
+      const absl::string_view bytes(reinterpret_cast<const char*>(tensor->data.data()),
+                                    tensor->data.size());
+      open = SendChunks(static_cast<uint32_t>(i), bytes, [&](const v1::UploadLayerRequest& part) {
+        sent += static_cast<int64_t>(part.chunk().data().size());
+        if (progress) progress("uploading", sent, header.total_bytes());
+        return writer->Write(part);
+      });
+    }
+    // A server that has refused already closes the stream: its status says why.
+    writer->WritesDone();
+    const grpc::Status status = writer->Finish();
+    if (!status.ok()) return Error(status);
+    return response;
+  }
+
+ private:
+  void Prepare(grpc::ClientContext* context) const { PrepareContext(options_.timeout, context); }
+
+  absl::Status Error(const grpc::Status& status) const {
+    return ToAbslStatus(status.error_code(), status.error_message(), target_, options_.timeout);
+  }
+
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Call(grpc::Status (v1::Headwise::Stub::*method)(grpc::ClientContext*,
+                                                                           const Request&,
+                                                                           Response*),
+                                const Request& request) const {
+    grpc::ClientContext context;
+    Prepare(&context);
+    Response response;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    if (!status.ok()) return Error(status);
+    return response;
+  }
+
+  const std::string target_;
+  const ClientOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Headwise::Stub> stub_;
+};
+
+v1::UploadHeader HeaderFor(const UploadTarget& target) {
+  v1::UploadHeader header;
+  header.set_name(target.name);
+  header.set_dtype(target.dtype);
+  header.set_replace(target.replace);
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target,
+                                                        const ClientOptions& options) {
+  if (target.empty()) {
+    return absl::InvalidArgumentError("server: must be HOST:PORT; was empty");
+  }
+  return std::make_unique<GrpcClient>(target, options);
+}
+
+absl::StatusOr<v1::LoadLayerResponse> Client::UploadCheckpointLayer(
+    const std::string& dir, const UploadTarget& target, const std::string& layer,
+    const ProgressCallback& progress) {
+  CLIENT_ASSIGN_OR_RETURN(const auto folder, CheckpointFolder::Open(dir));
+  v1::PlanUploadRequest plan;
+  plan.set_config_json(folder->config_json());
+  plan.set_layer(layer);
+  for (const v1::StoredTensor& tensor : folder->tensors()) *plan.add_tensors() = tensor;
+  CLIENT_ASSIGN_OR_RETURN(const v1::PlanUploadResponse planned, PlanUpload(plan));
+
+  v1::UploadHeader header = HeaderFor(target);
+  v1::CheckpointDescription* checkpoint = header.mutable_checkpoint();
+  checkpoint->set_dir(dir);
+  checkpoint->set_config_json(folder->config_json());
+  checkpoint->set_layer(layer);
+  CLIENT_RETURN_IF_ERROR(
+      DescribeTensors(*folder, {planned.tensors().begin(), planned.tensors().end()}, &header));
+  return Upload(header, *folder, progress);
+}
+
+absl::StatusOr<v1::LoadLayerResponse> Client::UploadSpecLayer(const std::string& spec_json,
+                                                              const std::string& weights_file,
+                                                              const UploadTarget& target,
+                                                              const ProgressCallback& progress) {
+  v1::UploadHeader header = HeaderFor(target);
+  CLIENT_ASSIGN_OR_RETURN(*header.mutable_spec(), ParseSpec(spec_json));
+  CLIENT_ASSIGN_OR_RETURN(const auto weights, WeightsFile::Open(weights_file));
+  CLIENT_RETURN_IF_ERROR(
+      DescribeTensors(*weights, SpecTensorNames(header.spec().tensors()), &header));
+  return Upload(header, *weights, progress);
+}
+
+}  // namespace headwise::client

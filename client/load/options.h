@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HEADWISE_CLIENT_LOAD_OPTIONS_H_
+#define HEADWISE_CLIENT_LOAD_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/flags.h"
+#include "client/load/runner.h"
+
+namespace headwise::client {
+
+// The command line of headwise-load, read.
+struct LoadOptions {
+  std::string layer;
+  std::vector<std::string> targets;
+  absl::Duration timeout;
+  absl::Duration duration;
+  bool open_loop = false;
+  double rate = 0;           // calls a second; open loop
+  bool poisson = false;      // open loop
+  uint32_t concurrency = 0;  // closed loop: callers; open loop: most in flight, 0 for no limit
+  uint32_t connections = 1;
+  std::string lengths;
+  Mix mix = Mix::kForward;
+  uint32_t seed = 0;
+  uint32_t warmup = 0;
+  std::string json;  // a file, "-" for standard output, or empty
+};
+
+const std::vector<Flag>& LoadFlags();
+
+// Usage errors only.
+absl::StatusOr<LoadOptions> ReadLoadOptions(const Args& args);
+
+}  // namespace headwise::client
+
+#endif  // HEADWISE_CLIENT_LOAD_OPTIONS_H_

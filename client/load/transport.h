@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a load test needs of the world: a clock, a way to start calls, a way to hear of their end.
+#ifndef HEADWISE_CLIENT_LOAD_TRANSPORT_H_
+#define HEADWISE_CLIENT_LOAD_TRANSPORT_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+
+namespace headwise::client {
+
+enum class Method { kForward, kAblate };
+
+struct Call {
+  uint64_t id = 0;
+  Method method = Method::kForward;
+  uint32_t tokens = 0;  // T of its one sequence
+};
+
+struct Completion {
+  uint64_t id = 0;
+  int64_t done_ns = 0;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::optional<uint32_t> queue_us;  // the server's own figures, where it gave them
+  std::optional<uint32_t> compute_us;
+};
+
+// Calls in flight. Used from one thread; times are ns since the transport's own start.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int64_t NowNs() = 0;
+
+  // Sends the call and returns at once, whatever the server does.
+  virtual void Start(const Call& call) = 0;
+
+  // The next call that has ended, or nullopt once the time is `until_ns`.
+  virtual std::optional<Completion> Wait(int64_t until_ns) = 0;
+
+  // CPU seconds so far of the busiest of the generator's threads.
+  virtual double BusiestThreadCpuSeconds() = 0;
+};
+
+}  // namespace headwise::client
+
+#endif  // HEADWISE_CLIENT_LOAD_TRANSPORT_H_

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// headwise-load against a stub server over loopback.
+#include <atomic>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/load/load_app.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/stub_server.h"
+
+namespace headwise::client {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Established connections to 127.0.0.1:PORT as the kernel's tables list them: rows whose remote end
+// is that port. Not the way in which headwise-load counts.
+int EstablishedTo(int port) {
+  int count = 0;
+  for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream table(path);
+    std::string line;
+    while (std::getline(table, line)) {
+      std::istringstream fields(line);
+      std::string slot, local, peer, state;
+      fields >> slot >> local >> peer >> state;
+      const bool to_port = absl::EndsWith(peer, absl::StrFormat("0100007F:%04X", port));
+      if (to_port && state == "01") ++count;
+    }
+  }
+  return count;
+}
+
+struct Outcome {
+  int exit_code;
+  std::string out, err;
+};
+
+Outcome Load(const StubServer& server, std::vector<std::string> words) {
+  words.insert(words.end(), {"m0", "--server", server.target(), "--lengths", "fixed:3"});
+  std::ostringstream out, err;
+  const int exit_code = RunHeadwiseLoad(words, {}, false, out, err);
+  return {exit_code, out.str(), err.str()};
+}
+
+TEST(Cases, T6_AsManyConnectionsAsAsked) {
+  for (const int asked : {1, 8}) {
+    std::atomic<int> most = 0;
+    std::atomic<int> port = 0;
+    StubAnswers answers;
+    answers.forward = [&](const v1::ForwardRequest&, v1::ForwardResponse*) {
+      const int now = EstablishedTo(port);
+      for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;
+      return absl::OkStatus();
+    };
+    const auto server = StubServer::Start(answers);
+    port = server->port();
+    const Outcome outcome = Load(*server, {"--connections", absl::StrCat(asked), "--concurrency",
+                                           "8", "--duration", "200ms", "--json", "-"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json report = json::parse(outcome.out);
+    EXPECT_EQ(report["connections"], json({{"asked", asked}, {"measured", asked}}));
+    EXPECT_EQ(most, asked);
+    EXPECT_EQ(server->get_layer_calls(), 1);
+  }
+}
+
+TEST(LoadTest, ReportsTheServersOwnSplit) {
+  const auto server = StubServer::Start({});
+  const Outcome outcome =
+      Load(*server, {"--rate", "200", "--duration", "250ms", "--warmup", "5", "--json", "-"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report["loop"], "OPEN");
+  EXPECT_EQ(report["requests"]["planned"], 50);
+  EXPECT_EQ(report["requests"]["ok"], 50);
+  EXPECT_EQ(report["requests"]["warmup"], 5);
+  EXPECT_EQ(report["queue_us"]["p50"], 7);
+  EXPECT_EQ(report["compute_us"]["max"], 40);
+  EXPECT_GT(report["latency_us"]["p50"], 0);
+}
+
+TEST(LoadTest, CallsAblate) {
+  StubAnswers answers;
+  v1::AblateResponse result;
+  result.mutable_result()->set_layer("m0");
+  answers.ablate_parts = {result, result};
+  const auto server = StubServer::Start(answers);
+  const Outcome outcome = Load(
+      *server, {"--method", "mix", "--concurrency", "2", "--duration", "100ms", "--json", "-"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report["method"], "MIX");
+  EXPECT_EQ(report["requests"]["failed"], 0);
+  EXPECT_GT(report["requests"]["ok"], 1);
+}
+
+TEST(LoadTest, ExitsWith1IfNothingSucceeds) {
+  StubAnswers answers;
+  answers.forward = [](const v1::ForwardRequest&, v1::ForwardResponse*) {
+    return absl::ResourceExhaustedError("queue: must have room; was full");
+  };
+  answers.ablate_status = absl::NotFoundError("layer: must be loaded; was m0");
+  const auto server = StubServer::Start(answers);
+  for (const char* method : {"forward", "ablate"}) {
+    const Outcome outcome =
+        Load(*server, {"--method", method, "--rate", "100", "--duration", "50ms", "--json", "-"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    const json report = json::parse(outcome.out);
+    EXPECT_EQ(report["verdict"], "FAIL");
+    EXPECT_EQ(report["requests"]["failed"], 5);
+    EXPECT_EQ(report["latency_us"], json({{"count", 0}}));
+  }
+}
+
+TEST(LoadTest, NamesAServerThatIsNotThere) {
+  std::ostringstream out, err;
+  EXPECT_EQ(RunHeadwiseLoad(std::vector<std::string>{"m0", "--server", "127.0.0.1:1"}, {}, false,
+                            out, err),
+            1);
+  EXPECT_THAT(out.str(), IsEmpty());
+  EXPECT_THAT(err.str(), HasSubstr("headwise-load: UNAVAILABLE: server: must answer at"));
+}
+
+}  // namespace
+}  // namespace headwise::client

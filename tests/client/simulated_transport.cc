@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/client/simulated_transport.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "client/load/load_app.h"
+
+namespace headwise::client {
+
+void SimulatedTransport::Start(const Call& call) {
+  const Served served = service_(call, now_ns_);
+  const int64_t done_ns = now_ns_ + served.service_ns;
+  pending_.emplace(done_ns, Completion{.id = call.id,
+                                       .done_ns = done_ns,
+                                       .code = served.code,
+                                       .queue_us = {},
+                                       .compute_us = {}});
+  in_flight_seconds += static_cast<double>(served.service_ns) * 1e-9;
+  most_in_flight = std::max(most_in_flight, pending_.size());
+}
+
+std::optional<Completion> SimulatedTransport::Wait(int64_t until_ns) {
+  if (pending_.empty() || pending_.begin()->first > until_ns) {
+    now_ns_ = std::max(now_ns_, until_ns);
+    return std::nullopt;
+  }
+  const Completion completion = pending_.begin()->second;
+  pending_.erase(pending_.begin());
+  now_ns_ = std::max(now_ns_, completion.done_ns);
+  return completion;
+}
+
+LoadReport Simulate(const LoadOptions& options, const Service& service, double cpu_share) {
+  SimulatedTransport transport(service);
+  transport.cpu_share = cpu_share;
+  Lengths lengths = *Lengths::Parse(options.lengths, options.seed);
+  const std::unique_ptr<Arrivals> arrivals = MakeArrivals(options);
+  Runner runner({.mix = options.mix,
+                 .warmup = options.warmup,
+                 .max_in_flight = options.open_loop ? options.concurrency : 0,
+                 .progress = {}},
+                arrivals.get(), &lengths, &transport);
+  return MakeReport(options, runner.Run(), static_cast<int>(options.connections));
+}
+
+LoadOptions RunOptions(double rate, absl::Duration duration) {
+  LoadOptions options;
+  options.layer = "m0";
+  options.open_loop = rate > 0;
+  options.rate = rate;
+  options.concurrency = options.open_loop ? 0 : 1;
+  options.duration = duration;
+  options.lengths = "fixed:10";
+  return options;
+}
+
+}  // namespace headwise::client
