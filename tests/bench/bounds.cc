@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of bounds.
+#include <algorithm>
+#include <iterator>
+
+#include "absl/log/check.h"
+#include "tests/bench/bench.h"
+
+namespace headwise::bench {
+namespace {
+
+constexpr Bound kBounds[] = {
+    {"core_f32_t2048", "attention core, B1 T2048 H16 dk 64, share of peak", Direction::kAtLeast, 0.88},
+    {"core_f32_t512", "attention core, B8 T512 H12 dk 64, share of peak", Direction::kAtLeast, 0.86},
+    {"core_f32_t128", "attention core, B8 T128 H12 dk 64, share of peak", Direction::kAtLeast, 0.78},
+    {"causal_over_dense_t2048", "time causal / dense, B1 T2048 H16", Direction::kAtMost, 0.58},
+    {"layer_f32", "whole layer B8 T512 D768 H12, share of peak", Direction::kAtLeast, 0.94},
+    {"layer_f32_t128", "whole layer B8 T128 D768 H12, share of peak", Direction::kAtLeast, 0.96},
+    {"layer_small", "whole layer B1 T10 D512 H8, share of peak", Direction::kAtLeast, 0.80},
+    {"leave_one_out_over_forward", "time, effects of all heads / one forward, B8 T512 D768 H12",
+     Direction::kAtMost, 1.20},
+    {"batch_gain", "requests/s of 16 clients / of one, T1 D2048 H16", Direction::kAtLeast, 5.0},
+};
+
+}  // namespace
+
+const Bound& FindBound(const std::string& name) {
+  const Bound* found = std::find_if(std::begin(kBounds), std::end(kBounds),
+                                    [&](const Bound& bound) { return name == bound.name; });
+  CHECK(found != std::end(kBounds)) << name;
+  return *found;
+}
+
+}  // namespace headwise::bench

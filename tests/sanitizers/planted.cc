@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fault on purpose, so that a sanitizer build shows that it would find one. Linked with a target's
+// library and run by ctest, which expects the report.
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "core/base/worker_pool.h"
+
+namespace {
+
+// Two workers of a pool write one variable without a lock.
+int Race() {
+  long shared = 0;
+  headwise::WorkerPool pool(2);
+  for (int round = 0; round < 100; ++round) {
+    pool.Run(1000, [&](int64_t task, int) { shared += task; });
+  }
+  return shared == 0 ? 1 : 0;
+}
+
+// Two threads write one string without a lock.
+int StringRace() {
+  std::string shared;
+  std::thread other([&] {
+    for (int i = 0; i < 1000; ++i) shared = "other";
+  });
+  for (int i = 0; i < 1000; ++i) shared = "this";
+  other.join();
+  return shared.empty() ? 1 : 0;
+}
+
+int Overflow() {
+  char* bytes = new char[16];
+  std::memset(bytes, 1, 16);
+  volatile size_t index = 16;
+  const int read = bytes[index];  // one beyond the end
+  delete[] bytes;
+  return read == 77 ? 1 : 0;
+}
+
+int Undefined() {
+  volatile int largest = 2147483647;
+  return largest + 1 > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc == 2 ? argv[1] : "";
+  if (fault == "race") return Race();
+  if (fault == "string-race") return StringRace();
+  if (fault == "overflow") return Overflow();
+  if (fault == "undefined") return Undefined();
+  std::fprintf(stderr, "usage: planted race|string-race|overflow|undefined\n");
+  return 2;
+}
