@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,7 @@ struct Model {
   std::vector<int64_t> layers;    // that have expected ablations
   std::vector<int64_t> expected;  // that have expected y and p
 };
+void PrintTo(const Model& model, std::ostream* out) { *out << model.dir; }
 const Model kModels[] = {{"minilm", {0, 1, 2, 3, 4, 5}, {0, 3}}, {"smollm2", {0, 12}, {0, 12}}};
 
 class RealLayers : public ::testing::TestWithParam<Model> {
