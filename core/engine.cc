@@ -9,6 +9,7 @@
 #include "core/ablation/plan.h"
 #include "core/batch/executor.h"
 #include "core/batch/validate.h"
+#include "core/kernel/attend.h"
 #include "core/kernel/tile_kernel.h"
 #include "core/layer/attention_layer.h"
 #include "core/layer/store.h"
@@ -42,8 +43,7 @@ int64_t ParameterBytes(const LayerMatrices& m) {
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": must be >= ", least, "; was ", value));
+  return absl::InvalidArgumentError(absl::StrCat(field, ": must be >= ", least, "; was ", value));
 }
 
 absl::Status CheckLimits(const EngineLimits& limits) {
@@ -123,7 +123,8 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
                  .spec = *std::move(resolved),
                  .tensors = {},
                  .count_shape = {},
-                 .weight_bytes = ParameterBytes(*matrices)};
+                 .weight_bytes = ParameterBytes(*matrices),
+                 .kernel_score_bytes = budget_.threads * kScoreTileBytes};
   info.count_shape = ShapeOf(info.spec, *matrices);
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
@@ -182,7 +183,6 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
   item->outputs = outputs;
   item->context = std::move(context);
   item->accepted = clock_->Now();
-  if (absl::Status alive = item->Alive(item->accepted); !alive.ok()) return alive;
   return item;
 }
 
@@ -233,7 +233,9 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
   const double bytes =
       static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
           static_cast<double>(work.return_y.size() + 1) +
-      static_cast<double>(work.plan.segments.size()) * static_cast<double>(8 * rows * rows);
+      static_cast<double>(work.plan.segments.size()) * static_cast<double>(8 * rows * rows) +
+      static_cast<double>((*item)->input.queries.size()) * static_cast<double>(count) *
+          static_cast<double>(sizeof(Effect));
   absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
   if (!fits.ok()) return fits;
   (*item)->ablation = std::move(work);
@@ -289,9 +291,12 @@ std::vector<KernelPath> EngineImpl::available_kernels() const {
 
 const char* KernelPathName(KernelPath path) {
   switch (path) {
-    case KernelPath::kAuto: return "AUTO";
-    case KernelPath::kBrgemm: return "BRGEMM_AVX512";
-    case KernelPath::kPrimitive: return "PRIMITIVE";
+    case KernelPath::kAuto:
+      return "AUTO";
+    case KernelPath::kBrgemm:
+      return "BRGEMM_AVX512";
+    case KernelPath::kPrimitive:
+      return "PRIMITIVE";
   }
   return "?";
 }
@@ -300,11 +305,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   if (absl::Status limits = CheckLimits(options.limits); !limits.ok()) return limits;
   auto budget = ChooseCpuBudget(SystemCpuBudgetInputs(options.threads));
   if (!budget.ok()) return budget.status();
-  const KernelPath kernel =
-      options.kernel == KernelPath::kAuto ? BestKernelPath() : options.kernel;
+  const KernelPath kernel = options.kernel == KernelPath::kAuto ? BestKernelPath() : options.kernel;
   if (!KernelPathAvailable(kernel)) {
-    return absl::UnimplementedError(absl::StrCat("kernel: must be one that this machine can run; was ",
-                                                 KernelPathName(kernel)));
+    return absl::UnimplementedError(absl::StrCat(
+        "kernel: must be one that this machine can run; was ", KernelPathName(kernel)));
   }
   Clock* clock = options.clock == nullptr ? Clock::System() : options.clock;
   return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);

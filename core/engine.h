@@ -36,16 +36,16 @@ struct EngineLimits {
 };
 
 struct EngineOptions {
-  std::optional<int64_t> threads;        // absent: OMP_NUM_THREADS, then quota, cpuset, affinity
+  std::optional<int64_t> threads;  // absent: OMP_NUM_THREADS, then quota, cpuset, affinity
   KernelPath kernel = KernelPath::kAuto;
   EngineLimits limits;
-  Clock* clock = nullptr;                // not owned; null: the system's
+  Clock* clock = nullptr;  // not owned; null: the system's
 };
 
 // Counters since start. Each only grows.
 struct EngineStats {
-  int64_t passes = 0;             // passes that ran kernels
-  int64_t pass_requests = 0;      // requests that rode in them
+  int64_t passes = 0;         // passes that ran kernels
+  int64_t pass_requests = 0;  // requests that rode in them
   int64_t pass_tokens = 0;
   int64_t dropped_expired = 0;    // left before any kernel: deadline
   int64_t dropped_cancelled = 0;  // left before any kernel: cancelled
@@ -54,9 +54,9 @@ struct EngineStats {
 };
 
 struct LoadOptions {
-  std::string name;       // [A-Za-z0-9._-]{1,128}, no leading dot
+  std::string name;  // [A-Za-z0-9._-]{1,128}, no leading dot
   bool replace = false;
-  LayerSource source;     // for `show`
+  LayerSource source;  // for `show`
 };
 
 // Keeps layers in memory and runs forward and ablation requests on them; the only door of core.
@@ -80,7 +80,7 @@ class Engine {
   virtual absl::StatusOr<LayerInfo> UnloadLayer(absl::string_view name) = 0;
 
   virtual absl::StatusOr<LayerInfo> GetLayer(absl::string_view name) const = 0;  // NOT_FOUND
-  virtual std::vector<LayerInfo> ListLayers() const = 0;                        // by name
+  virtual std::vector<LayerInfo> ListLayers() const = 0;                         // by name
 
   // Validates, queues and returns; never blocks on compute. `done` is called exactly once, on this
   // thread for a refusal, else on a compute thread. Refusals: NOT_FOUND, FAILED_PRECONDITION,
@@ -103,7 +103,7 @@ class Engine {
   virtual EngineStats stats() const = 0;
   virtual const CpuBudget& cpu_budget() const = 0;  // compute threads, and why that many
   virtual const EngineLimits& limits() const = 0;
-  virtual KernelPath kernel() const = 0;            // the path chosen; never kAuto
+  virtual KernelPath kernel() const = 0;  // the path chosen; never kAuto
   virtual std::vector<KernelPath> available_kernels() const = 0;
 };
 

@@ -30,10 +30,10 @@ struct MaskInput {
 // B sequences packed one after the other. All views point into `owner`, which the engine holds
 // until the request is answered.
 struct AttentionInput {
-  TensorView x;                        // [N, D] or, with `lengths` empty, [B, T, D]
-  std::vector<int64_t> lengths;        // T of each sequence; empty: [N, D] is one sequence
-  std::optional<TensorView> memory;    // [M, d_memory]
-  std::vector<int64_t> memory_lengths; // S of each sequence, required with a memory of B > 1
+  TensorView x;                         // [N, D] or, with `lengths` empty, [B, T, D]
+  std::vector<int64_t> lengths;         // T of each sequence; empty: [N, D] is one sequence
+  std::optional<TensorView> memory;     // [M, d_memory]
+  std::vector<int64_t> memory_lengths;  // S of each sequence, required with a memory of B > 1
   std::optional<MaskInput> mask;
   CausalMode causal = CausalMode::kLayer;
   std::optional<int64_t> window;
@@ -101,16 +101,23 @@ struct ForwardResult {
 
 // The kinds of design line 6. Only kZero and kScale are carried out; others are UNIMPLEMENTED.
 enum class InterventionKind : uint8_t {
-  kZero, kScale, kMean, kResample, kDonor, kReplace, kUniform, kKnockout,
+  kZero,
+  kScale,
+  kMean,
+  kResample,
+  kDonor,
+  kReplace,
+  kUniform,
+  kKnockout,
 };
 
 // Replaces z_r for the named heads at the selected sequences and query positions.
 struct Intervention {
   InterventionKind kind = InterventionKind::kZero;
-  std::vector<int64_t> heads;      // ids
-  std::vector<int64_t> groups;     // key/value heads: all their query heads
-  double scale = 0.0;              // kScale
-  int64_t token_begin = 0;         // half-open, per sequence, cut at its end
+  std::vector<int64_t> heads;   // ids
+  std::vector<int64_t> groups;  // key/value heads: all their query heads
+  double scale = 0.0;           // kScale
+  int64_t token_begin = 0;      // half-open, per sequence, cut at its end
   std::optional<int64_t> token_end;
   std::vector<int64_t> sequences;  // indices; empty: all
 };
@@ -146,13 +153,13 @@ struct Effect {
 
 struct AblationEffect {
   int64_t index = 0;
-  Ablation ablation;               // what was done
-  std::vector<int64_t> heads;      // ids of the query heads meant, in axis order
-  Effect pooled;                   // over all tokens of the request
+  Ablation ablation;           // what was done
+  std::vector<int64_t> heads;  // ids of the query heads meant, in axis order
+  Effect pooled;               // over all tokens of the request
   std::vector<Effect> per_sequence;
   Effect mean_over_sequences;
   int64_t undefined_sequences = 0;
-  std::string undefined_reason;    // empty where all is defined
+  std::string undefined_reason;  // empty where all is defined
 };
 
 struct AblateResult {

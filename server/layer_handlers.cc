@@ -12,17 +12,13 @@
 namespace headwise {
 namespace {
 
-// What the attention kernel holds of the scores: a tile of 64 queries against 256 keys in f32 for
-// each compute thread, whatever T and S.
-constexpr int64_t kScoreTileBytes = int64_t{64} * 256 * 4;
-
 absl::StatusOr<std::vector<Count>> CountsOf(const LayerInfo& info,
-                                            const v1::GetLayerRequest& request, int64_t threads) {
+                                            const v1::GetLayerRequest& request) {
   CountWorkload work;
   work.batch = std::max<int64_t>(1, request.batch());
   work.queries = std::max<int64_t>(1, request.queries());
   work.keys = request.keys() == 0 ? work.queries : request.keys();
-  return CountLayer(info.count_shape, work, kScoreTileBytes * threads);
+  return CountLayer(info.count_shape, work, info.kernel_score_bytes);
 }
 
 }  // namespace
@@ -83,8 +79,7 @@ grpc::ServerUnaryReactor* HeadwiseService::GetLayer(grpc::CallbackServerContext*
     if (absl::Status status = startup_.Check(request->name()); !status.ok()) return status;
     const absl::StatusOr<LayerInfo> info = services_.engine->GetLayer(request->name());
     if (!info.ok()) return info.status();
-    const absl::StatusOr<std::vector<Count>> counts =
-        CountsOf(*info, *request, services_.engine->cpu_budget().threads);
+    const absl::StatusOr<std::vector<Count>> counts = CountsOf(*info, *request);
     if (!counts.ok()) return counts.status();
     EncodeDetails(*info, *counts, response);
     return absl::OkStatus();

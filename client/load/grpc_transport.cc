@@ -119,8 +119,8 @@ class StreamCall : public PendingCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
 };
 
-// Hands ended calls from the receiving thread to the using one. Self-locking. (std::mutex itself: of
-// core the client knows only the format leaf, and so not the annotated wrapper.)
+// Hands ended calls from the receiving thread to the using one. Self-locking. (std::mutex itself:
+// of core the client knows only the format leaf, and so not the annotated wrapper.)
 class CompletionBox {
  public:
   void Put(const Completion& completion) {

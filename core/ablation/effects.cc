@@ -60,7 +60,7 @@ Effect MakeEffect(const Sums& sums) {
 }
 
 Effect MeanEffect(const std::vector<Effect>& effects) {
-  const auto mean = [&](std::optional<double> Effect::*field) -> std::optional<double> {
+  const auto mean = [&](std::optional<double> Effect::* field) -> std::optional<double> {
     double sum = 0.0;
     int64_t count = 0;
     for (const Effect& effect : effects) {
@@ -146,7 +146,8 @@ void ComputeEffects(const AblationPlan& plan, const std::vector<SegmentGram>& gr
   }
 }
 
-std::vector<NamedOutput> GramOutputs(const AblationPlan& plan, const std::vector<SegmentGram>& grams,
+std::vector<NamedOutput> GramOutputs(const AblationPlan& plan,
+                                     const std::vector<SegmentGram>& grams,
                                      const std::vector<int64_t>& head_ids, int64_t sequences) {
   const size_t h = head_ids.size();
   const size_t b_count = static_cast<size_t>(sequences);

@@ -23,7 +23,8 @@ void ComputeEffects(const AblationPlan& plan, const std::vector<SegmentGram>& gr
                     int64_t sequences, AblateResult* result);
 
 // gram [B, H, H], b [B, H] and y_sq [B] in F64, summed over each sequence's segments.
-std::vector<NamedOutput> GramOutputs(const AblationPlan& plan, const std::vector<SegmentGram>& grams,
+std::vector<NamedOutput> GramOutputs(const AblationPlan& plan,
+                                     const std::vector<SegmentGram>& grams,
                                      const std::vector<int64_t>& head_ids, int64_t sequences);
 
 }  // namespace headwise

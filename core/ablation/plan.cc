@@ -19,26 +19,40 @@ absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::stri
 
 const char* KindName(InterventionKind kind) {
   switch (kind) {
-    case InterventionKind::kZero: return "ZERO";
-    case InterventionKind::kScale: return "SCALE";
-    case InterventionKind::kMean: return "MEAN";
-    case InterventionKind::kResample: return "RESAMPLE";
-    case InterventionKind::kDonor: return "DONOR";
-    case InterventionKind::kReplace: return "REPLACE";
-    case InterventionKind::kUniform: return "UNIFORM";
-    case InterventionKind::kKnockout: return "KNOCKOUT";
+    case InterventionKind::kZero:
+      return "ZERO";
+    case InterventionKind::kScale:
+      return "SCALE";
+    case InterventionKind::kMean:
+      return "MEAN";
+    case InterventionKind::kResample:
+      return "RESAMPLE";
+    case InterventionKind::kDonor:
+      return "DONOR";
+    case InterventionKind::kReplace:
+      return "REPLACE";
+    case InterventionKind::kUniform:
+      return "UNIFORM";
+    case InterventionKind::kKnockout:
+      return "KNOCKOUT";
   }
   return "?";
 }
 
 const char* SweepName(SweepKind sweep) {
   switch (sweep) {
-    case SweepKind::kNone: return "none";
-    case SweepKind::kLeaveOneOut: return "LEAVE_ONE_OUT";
-    case SweepKind::kKeepOne: return "KEEP_ONE";
-    case SweepKind::kPairs: return "PAIRS";
-    case SweepKind::kCumulative: return "CUMULATIVE";
-    case SweepKind::kPrunePlan: return "PRUNE_PLAN";
+    case SweepKind::kNone:
+      return "none";
+    case SweepKind::kLeaveOneOut:
+      return "LEAVE_ONE_OUT";
+    case SweepKind::kKeepOne:
+      return "KEEP_ONE";
+    case SweepKind::kPairs:
+      return "PAIRS";
+    case SweepKind::kCumulative:
+      return "CUMULATIVE";
+    case SweepKind::kPrunePlan:
+      return "PRUNE_PLAN";
   }
   return "?";
 }
@@ -80,8 +94,8 @@ absl::StatusOr<float> FindFactor(const Intervention& intervention) {
       }
       return static_cast<float>(intervention.scale);
     default:
-      return absl::UnimplementedError(absl::StrCat(
-          "kind: ZERO and SCALE are carried out; was ", KindName(intervention.kind)));
+      return absl::UnimplementedError(
+          absl::StrCat("kind: ZERO and SCALE are carried out; was ", KindName(intervention.kind)));
   }
 }
 
@@ -117,17 +131,18 @@ absl::StatusOr<ResolvedIntervention> Resolve(const LayerSpec& spec,
   for (int64_t s = 0; s < sequences; ++s) {
     if (Selects(resolved, s, lengths[static_cast<size_t>(s)])) return resolved;
   }
-  return Invalid("token range", "must select a token of the request",
-                 absl::StrCat("[", intervention.token_begin, ", ",
-                              intervention.token_end ? absl::StrCat(*intervention.token_end) : "end",
-                              ")"));
+  return Invalid(
+      "token range", "must select a token of the request",
+      absl::StrCat("[", intervention.token_begin, ", ",
+                   intervention.token_end ? absl::StrCat(*intervention.token_end) : "end", ")"));
 }
 
 // The ablations that the request lists or that its sweep stands for.
 absl::StatusOr<std::vector<Ablation>> Expand(const LayerSpec& spec, const AblateRequest& request) {
   if (request.sweep == SweepKind::kNone) return request.ablations;
   if (!request.ablations.empty()) {
-    return Invalid("ablations", "must be absent beside a sweep", absl::StrCat(request.ablations.size()));
+    return Invalid("ablations", "must be absent beside a sweep",
+                   absl::StrCat(request.ablations.size()));
   }
   if (request.sweep != SweepKind::kLeaveOneOut) {
     return absl::UnimplementedError(
@@ -194,8 +209,8 @@ absl::StatusOr<AblationPlan> PlanAblations(const LayerSpec& spec,
   auto ablations = Expand(spec, request);
   if (!ablations.ok()) return ablations.status();
   if (static_cast<int64_t>(ablations->size()) > max_ablations) {
-    return absl::ResourceExhaustedError(absl::StrCat("ablations: at most ", max_ablations,
-                                                     " a request; was ", ablations->size()));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("ablations: at most ", max_ablations, " a request; was ", ablations->size()));
   }
   AblationPlan plan;
   for (Ablation& ablation : *ablations) {

@@ -25,7 +25,7 @@ struct ResolvedIntervention {
   std::vector<int64_t> heads;      // axis indices, ascending
   std::vector<int64_t> sequences;  // ascending; empty: all
   int64_t token_begin = 0;
-  int64_t token_end = 0;           // clipped at each sequence's end
+  int64_t token_end = 0;  // clipped at each sequence's end
 };
 
 struct ResolvedAblation {

@@ -18,11 +18,11 @@ struct CpuBudget {
 
 // Where to look; tests point it at a fixture tree.
 struct CpuBudgetInputs {
-  std::optional<int64_t> flag_threads;          // --threads
-  std::optional<std::string> omp_num_threads;   // the variable's text, if set
+  std::optional<int64_t> flag_threads;         // --threads
+  std::optional<std::string> omp_num_threads;  // the variable's text, if set
   std::string proc_self_cgroup = "/proc/self/cgroup";
   std::string cgroup_root = "/sys/fs/cgroup";
-  std::optional<int64_t> affinity_cpus;         // absent: sched_getaffinity
+  std::optional<int64_t> affinity_cpus;  // absent: sched_getaffinity
 };
 
 // The first that is given: flag, OMP_NUM_THREADS (its first number), else the smallest of the

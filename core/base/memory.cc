@@ -18,8 +18,7 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 MappedFloats::MappedFloats(int64_t count) : count_(count) {
   if (count == 0) return;
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  void* address =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(address != MAP_FAILED) << "no memory for " << bytes << " bytes";
   if (bytes >= kHugePageBytes) madvise(address, bytes, MADV_HUGEPAGE);  // a hint: failing is fine
   data_ = static_cast<float*>(address);

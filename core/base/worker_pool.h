@@ -13,9 +13,9 @@
 
 namespace headwise {
 
-// Runs numbered tasks on `threads` workers. Worker 0 is whoever calls Run; workers 1… are threads of
-// the pool. Every worker has oneDNN's OpenMP set to one thread, so that nothing forks inside a task.
-// Run must be called from one thread at a time; it may be another thread each time.
+// Runs numbered tasks on `threads` workers. Worker 0 is whoever calls Run; workers 1… are threads
+// of the pool. Every worker has oneDNN's OpenMP set to one thread, so that nothing forks inside a
+// task. Run must be called from one thread at a time; it may be another thread each time.
 class WorkerPool {
  public:
   using Task = absl::FunctionRef<void(int64_t task, int worker)>;

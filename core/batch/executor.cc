@@ -31,6 +31,10 @@ Executor::~Executor() {
 absl::Status Executor::Enqueue(std::unique_ptr<WorkItem>* item) {
   MutexLock lock(&mu_);
   if (stop_) return absl::UnavailableError("server: shutting down; was a new request");
+  if (absl::Status alive = (*item)->Alive(options_.clock->Now()); !alive.ok()) {
+    CountDropped(alive);
+    return alive;
+  }
   absl::Status pushed = queue_.Push(item);
   if (!pushed.ok()) {
     ++stats_.refused_full;
@@ -40,10 +44,8 @@ absl::Status Executor::Enqueue(std::unique_ptr<WorkItem>* item) {
   return absl::OkStatus();
 }
 
-void Executor::CountDropped(const WorkQueue::Dropped& dropped) {
-  for (const auto& [item, status] : dropped) {
-    (absl::IsCancelled(status) ? stats_.dropped_cancelled : stats_.dropped_expired) += 1;
-  }
+void Executor::CountDropped(const absl::Status& status) {
+  (absl::IsCancelled(status) ? stats_.dropped_cancelled : stats_.dropped_expired) += 1;
 }
 
 void Executor::AnswerDropped(WorkQueue::Dropped dropped) {
@@ -55,7 +57,7 @@ void Executor::DropDead() {
   {
     MutexLock lock(&mu_);
     queue_.TakeDead(options_.clock->Now(), &dropped);
-    CountDropped(dropped);
+    for (const auto& [item, status] : dropped) CountDropped(status);
   }
   AnswerDropped(std::move(dropped));
 }
@@ -90,7 +92,7 @@ void Executor::Lead() {
       } else {
         batch = queue_.TakeBatch(options_.clock->Now(), options_.max_batch_requests,
                                  options_.max_batch_tokens, &dropped);
-        CountDropped(dropped);
+        for (const auto& [item, status] : dropped) CountDropped(status);
         if (!batch.empty()) ++stats_.passes;
         stats_.pass_requests += static_cast<int64_t>(batch.size());
         for (const auto& item : batch) stats_.pass_tokens += item->input.query_rows;

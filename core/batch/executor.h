@@ -20,11 +20,11 @@
 namespace headwise {
 
 struct ExecutorOptions {
-  int threads = 1;                  // compute threads, the one that leads a pass included
-  int64_t max_batch_requests = 0;   // 0: no limit
+  int threads = 1;                 // compute threads, the one that leads a pass included
+  int64_t max_batch_requests = 0;  // 0: no limit
   int64_t max_batch_tokens = 16384;
   int64_t queue_tokens = 1 << 20;
-  const Clock* clock = nullptr;     // not owned
+  const Clock* clock = nullptr;  // not owned
 };
 
 struct ExecutorStats {
@@ -52,7 +52,7 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  absl::Status Enqueue(std::unique_ptr<WorkItem>* item);
+  absl::Status Enqueue(std::unique_ptr<WorkItem>* item);  // also CANCELLED, DEADLINE_EXCEEDED
 
   // Answers every queued item that is cancelled or expired.
   void DropDead();
@@ -65,7 +65,7 @@ class Executor {
  private:
   void Lead();  // loop of the thread that leads passes
   void AnswerDropped(WorkQueue::Dropped dropped);
-  void CountDropped(const WorkQueue::Dropped& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountDropped(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ExecutorOptions options_;
   WorkerPool pool_;

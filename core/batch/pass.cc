@@ -118,8 +118,8 @@ void Pass::Attend() {
     // A group's heads follow each other: they share k and v.
     for (int64_t head = 0; head < layer().spec().heads; ++head) {
       for (int64_t query = 0; query < sequence.queries; query += kQueryTile) {
-        tiles.push_back({static_cast<int64_t>(s), head, query,
-                         std::min(kQueryTile, sequence.queries - query)});
+        tiles.push_back(
+            {static_cast<int64_t>(s), head, query, std::min(kQueryTile, sequence.queries - query)});
         macs += AttendMacs(layer(), sequence, tiles.back());
         if (macs < kTaskMacs / 8) continue;
         task_begin.push_back(tiles.size());

@@ -53,7 +53,7 @@ class Pass {
     int64_t first_sequence = 0;  // among the pass's sequences
     WorkResult result;
     std::atomic<bool> dead{false};
-    float* y = nullptr;          // [N, d_out]
+    float* y = nullptr;  // [N, d_out]
     std::vector<float*> ablation_y;
     std::vector<std::vector<double>> gram_parts;
   };

@@ -17,7 +17,7 @@ constexpr int64_t kGramBlocks = 16;
 // A stretch of one segment whose Gram sums one task takes.
 struct GramTask {
   size_t segment = 0;
-  int64_t row = 0;     // in the pass
+  int64_t row = 0;  // in the pass
   int64_t tokens = 0;
   int64_t first_block = 0;
   int64_t last_block = 0;
@@ -112,19 +112,21 @@ void Pass::RunAblatedOutputs(Member* member) {
     }
   }
   const int64_t count = static_cast<int64_t>(tiles.size());
-  RunTasks(count * static_cast<int64_t>(work.return_y.size()), [&](int64_t i, WorkerScratch* scratch) {
-    const AttendTile& tile = tiles[static_cast<size_t>(i % count)];
-    const size_t wanted = static_cast<size_t>(i / count);
-    const int64_t row = data_.sequences[static_cast<size_t>(tile.sequence)].q_row + tile.first_query;
-    float* z = scratch->rows.Reserve(kTileRows * layer().z_width());
-    std::copy_n(data_.z + row * layer().z_width(), tile.queries * layer().z_width(), z);
-    ReplaceHeads(layer(), work.plan, static_cast<size_t>(work.return_y[wanted]),
-                 tile.sequence - member->first_sequence, tile.first_query, tile.queries, z);
-    float* y = member->ablation_y[wanted] + (row - member->first_row) * spec.d_out;
-    RunProjectOut(layer(), z, 0, tile.queries, 0,
-                  static_cast<int64_t>(layer().wo().blocks().size()),
-                  [&](int64_t r) { return y + r * spec.d_out; }, scratch);
-  });
+  RunTasks(
+      count * static_cast<int64_t>(work.return_y.size()), [&](int64_t i, WorkerScratch* scratch) {
+        const AttendTile& tile = tiles[static_cast<size_t>(i % count)];
+        const size_t wanted = static_cast<size_t>(i / count);
+        const int64_t row =
+            data_.sequences[static_cast<size_t>(tile.sequence)].q_row + tile.first_query;
+        float* z = scratch->rows.Reserve(kTileRows * layer().z_width());
+        std::copy_n(data_.z + row * layer().z_width(), tile.queries * layer().z_width(), z);
+        ReplaceHeads(layer(), work.plan, static_cast<size_t>(work.return_y[wanted]),
+                     tile.sequence - member->first_sequence, tile.first_query, tile.queries, z);
+        float* y = member->ablation_y[wanted] + (row - member->first_row) * spec.d_out;
+        RunProjectOut(
+            layer(), z, 0, tile.queries, 0, static_cast<int64_t>(layer().wo().blocks().size()),
+            [&](int64_t r) { return y + r * spec.d_out; }, scratch);
+      });
 }
 
 }  // namespace headwise

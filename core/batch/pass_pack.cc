@@ -11,8 +11,7 @@ namespace {
 
 // An input that the kernels can read where it lies.
 bool ReadableInPlace(const TensorView& view) {
-  return view.dtype == DType::kF32 &&
-         reinterpret_cast<uintptr_t>(view.data) % alignof(float) == 0;
+  return view.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(view.data) % alignof(float) == 0;
 }
 
 }  // namespace
@@ -124,7 +123,8 @@ void Pass::AllocateOutputs(Member* member) {
       member->result.outputs.back().head_ids = std::move(groups);
     }
   };
-  if (item.wants_y()) member->y = AddOutput(member, "y", {n, spec.d_out}, {"token", "feature"}, nullptr);
+  if (item.wants_y())
+    member->y = AddOutput(member, "y", {n, spec.d_out}, {"token", "feature"}, nullptr);
   if (item.outputs & kOutputZ) {
     add_heads("z", n, spec.heads, spec.dv[0], layer().z_width(), layer().z_offsets());
   }
@@ -156,7 +156,8 @@ void Pass::AllocateOutputs(Member* member) {
 void Pass::ReserveBuffers() {
   const LayerSpec& spec = layer().spec();
   // The last tile of a head reads up to a tile of rows beyond its own (see AttendKernels).
-  data_.q = memory_->q.Reserve(data_.query_rows * layer().q_width() + kQueryTile * layer().max_dk());
+  data_.q =
+      memory_->q.Reserve(data_.query_rows * layer().q_width() + kQueryTile * layer().max_dk());
   data_.kt = memory_->kt.Reserve(data_.padded_key_rows * layer().k_width());
   data_.v = memory_->v.Reserve(data_.padded_key_rows * layer().v_width());
   data_.z = memory_->z.Reserve(data_.query_rows * layer().z_width());

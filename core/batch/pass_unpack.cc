@@ -30,8 +30,8 @@ void Pass::UnpackMember(Member* member) {
   const int64_t z_width = layer().z_width();
   for (NamedOutput& output : member->result.outputs) {
     if (output.name == "z") {
-      std::copy_n(data_.z + member->first_row * z_width,
-                  member->item->input.query_rows * z_width, output.floats());
+      std::copy_n(data_.z + member->first_row * z_width, member->item->input.query_rows * z_width,
+                  output.floats());
     } else if (output.name == "q") {
       UnpackHeads(*member, ProjectionRole::kQ, output.floats());
     } else if (output.name == "k") {
@@ -50,8 +50,9 @@ void Pass::UnpackHeads(const Member& member, ProjectionRole role, float* out) {
   const bool keys = role == ProjectionRole::kK;
   const int64_t total = queries ? layer().q_width() : keys ? layer().k_width() : layer().v_width();
   const int64_t heads = queries ? spec.heads : spec.kv_heads;
-  const std::vector<int64_t>& offsets =
-      queries ? layer().q_offsets() : keys ? layer().k_offsets() : layer().v_offsets();
+  const std::vector<int64_t>& offsets = queries ? layer().q_offsets()
+                                        : keys  ? layer().k_offsets()
+                                                : layer().v_offsets();
   for (size_t i = 0; i < member.item->input.queries.size(); ++i) {
     const SequencePlan& s = data_.sequences[static_cast<size_t>(member.first_sequence) + i];
     const int64_t rows = queries ? s.queries : s.keys;

@@ -11,8 +11,8 @@ absl::Status WorkItem::Alive(absl::Time now) const {
   }
   if (now >= context.deadline) {
     return absl::DeadlineExceededError(
-        absl::StrCat("deadline: must lie ahead; was ", absl::ToInt64Microseconds(now - context.deadline),
-                     " us ago"));
+        absl::StrCat("deadline: must lie ahead; was ",
+                     absl::ToInt64Microseconds(now - context.deadline), " us ago"));
   }
   return absl::OkStatus();
 }
@@ -24,9 +24,9 @@ absl::Status WorkQueue::Push(std::unique_ptr<WorkItem>* item) {
         "request: at most ", max_tokens_, " tokens can ever wait (--queue-tokens); was ", cost));
   }
   if (cost > max_tokens_ - tokens_) {
-    return absl::ResourceExhaustedError(absl::StrCat("queue: at most ", max_tokens_,
-                                                     " tokens may wait (--queue-tokens), retry later; was ",
-                                                     tokens_, " and ", cost, " more"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "queue: at most ", max_tokens_, " tokens may wait (--queue-tokens), retry later; was ",
+        tokens_, " and ", cost, " more"));
   }
   tokens_ += cost;
   items_.push_back(std::move(*item));

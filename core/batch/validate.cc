@@ -38,8 +38,7 @@ absl::StatusOr<std::vector<int64_t>> Lengths(absl::string_view field, const Tens
     std::vector<int64_t> dense(static_cast<size_t>(tensor.dim(0)), tensor.dim(1));
     if (!given.empty() && given != dense) {
       return Invalid(absl::StrCat(field, " lengths"),
-                     "must be absent or equal T for a [B, T, D] tensor",
-                     ShapeToString(given));
+                     "must be absent or equal T for a [B, T, D] tensor", ShapeToString(given));
     }
     return dense;
   }
@@ -68,14 +67,14 @@ absl::Status ReadLengths(const LayerSpec& spec, const AttentionInput& input, int
   valid->queries = *std::move(queries);
   valid->x = input.x;
   if (static_cast<int64_t>(valid->queries.size()) > max_sequences) {
-    return absl::ResourceExhaustedError(absl::StrCat("lengths: at most ", max_sequences,
-                                                     " sequences a request; was ",
-                                                     valid->queries.size()));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "lengths: at most ", max_sequences, " sequences a request; was ", valid->queries.size()));
   }
   if (!input.memory.has_value()) {
     if (spec.d_memory != spec.d_model) {
-      return Invalid("memory", absl::StrCat("must be given: the layer's keys and values take width ",
-                                            spec.d_memory, ", x has ", spec.d_model),
+      return Invalid("memory",
+                     absl::StrCat("must be given: the layer's keys and values take width ",
+                                  spec.d_memory, ", x has ", spec.d_model),
                      "absent");
     }
     if (!input.memory_lengths.empty()) {
@@ -89,10 +88,10 @@ absl::Status ReadLengths(const LayerSpec& spec, const AttentionInput& input, int
   auto keys = Lengths("memory", *input.memory, spec.d_memory, input.memory_lengths);
   if (!keys.ok()) return keys.status();
   if (keys->size() != valid->queries.size()) {
-    return Invalid("memory_lengths",
-                   absl::StrCat("must have one entry for each of the ", valid->queries.size(),
-                                " sequences"),
-                   absl::StrCat(keys->size()));
+    return Invalid(
+        "memory_lengths",
+        absl::StrCat("must have one entry for each of the ", valid->queries.size(), " sequences"),
+        absl::StrCat(keys->size()));
   }
   valid->keys = *std::move(keys);
   valid->memory = *input.memory;
@@ -101,8 +100,8 @@ absl::Status ReadLengths(const LayerSpec& spec, const AttentionInput& input, int
 }
 
 absl::Status ReadOrder(const LayerSpec& spec, const AttentionInput& input, ValidInput* valid) {
-  valid->causal = input.causal == CausalMode::kLayer ? spec.mask.causal
-                                                     : input.causal != CausalMode::kNone;
+  valid->causal =
+      input.causal == CausalMode::kLayer ? spec.mask.causal : input.causal != CausalMode::kNone;
   valid->bottom_right = input.causal == CausalMode::kBottomRight;
   const bool own_window = input.causal != CausalMode::kNone && valid->causal == spec.mask.causal;
   if (own_window && spec.mask.window.has_value()) valid->window = *spec.mask.window;
@@ -119,8 +118,9 @@ absl::Status ReadOrder(const LayerSpec& spec, const AttentionInput& input, Valid
   if (!valid->causal || input.causal != CausalMode::kLayer) return absl::OkStatus();
   for (size_t s = 0; s < valid->queries.size(); ++s) {
     if (valid->queries[s] != valid->keys[s]) {
-      return Invalid("causal", "alignment must be named (TOP_LEFT or BOTTOM_RIGHT) where T and S differ",
-                     absl::StrCat("T ", valid->queries[s], ", S ", valid->keys[s], " in sequence ", s));
+      return Invalid(
+          "causal", "alignment must be named (TOP_LEFT or BOTTOM_RIGHT) where T and S differ",
+          absl::StrCat("T ", valid->queries[s], ", S ", valid->keys[s], " in sequence ", s));
     }
   }
   return absl::OkStatus();
@@ -234,8 +234,8 @@ absl::Status ReadAdditive(const MaskInput& mask, ValidInput* valid) {
     if (!floats.ok()) return floats.status();
     valid->additive_copy = *std::move(floats);
   }
-  valid->additive = in_place ? static_cast<const float*>(mask.tensor.data)
-                             : valid->additive_copy.data();
+  valid->additive =
+      in_place ? static_cast<const float*>(mask.tensor.data) : valid->additive_copy.data();
   const int64_t count = mask.tensor.elements();
   for (int64_t i = 0; i < count; ++i) {
     const float value = valid->additive[i];

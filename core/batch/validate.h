@@ -20,12 +20,12 @@ struct ValidInput {
   int64_t query_rows = 0;        // N
   int64_t key_rows = 0;          // M
   TensorView x;
-  TensorView memory;             // x itself without a memory
+  TensorView memory;  // x itself without a memory
   bool has_memory = false;
 
   bool causal = false;
   bool bottom_right = false;
-  int64_t window = -1;           // -1: none
+  int64_t window = -1;  // -1: none
 
   std::vector<int64_t> positions;      // [N], or empty: 0..T-1
   std::vector<int64_t> key_positions;  // [M], or empty
@@ -35,7 +35,7 @@ struct ValidInput {
   const uint8_t* keep = nullptr;
   const float* additive = nullptr;
   bool keep_is_drop = false;
-  std::vector<float> additive_copy;    // where the caller's was not aligned f32
+  std::vector<float> additive_copy;  // where the caller's was not aligned f32
 
   int64_t tokens() const { return query_rows + (has_memory ? key_rows : 0); }
 };

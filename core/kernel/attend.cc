@@ -20,14 +20,14 @@ struct TileContext {
   const SequencePlan& sequence;
   const AttendKernels& kernels;
   int64_t dk, dv;
-  size_t height;         // index of the compiled row count
+  size_t height;  // index of the compiled row count
   float scale;
-  const float* q;        // [queries, dk]
-  const float* kt;       // the head's key blocks
-  const float* v;        // [padded keys, dv]
+  const float* q;               // [queries, dk]
+  const float* kt;              // the head's key blocks
+  const float* v;               // [padded keys, dv]
   const uint8_t* v_not_finite;  // [padded keys]
-  float* scores;         // [rows, keys of the block]
-  float* output;         // [rows, dv]
+  float* scores;                // [rows, keys of the block]
+  float* output;                // [rows, dv]
 };
 
 TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, const PassData& pass,
@@ -70,8 +70,7 @@ SoftmaxRow MakeRow(const TileContext& c, int64_t i, int64_t block, int64_t width
                  .keep = nullptr,
                  .additive = nullptr,
                  .keep_is_drop = s.keep_is_drop};
-  const int64_t mask =
-      c.tile.head * s.mask_head_stride + query * s.mask_row_stride + block + begin;
+  const int64_t mask = c.tile.head * s.mask_head_stride + query * s.mask_row_stride + block + begin;
   if (s.keep != nullptr) row.keep = s.keep + mask;
   if (s.additive != nullptr) row.additive = s.additive + mask;
   return row;
@@ -81,8 +80,7 @@ bool Hidden(const SoftmaxRow& row, int64_t column) {
   if (column < row.begin || column >= row.end) return true;
   const int64_t i = column - row.begin;
   if (row.keep != nullptr && row.keep[i] == (row.keep_is_drop ? 1 : 0)) return true;
-  return row.additive != nullptr &&
-         row.additive[i] == -std::numeric_limits<float>::infinity();
+  return row.additive != nullptr && row.additive[i] == -std::numeric_limits<float>::infinity();
 }
 
 void MultiplyScores(const TileContext& c, int64_t block, int64_t width) {
@@ -127,7 +125,7 @@ void AttendBlock(const TileContext& c, int64_t block, int64_t width, States* sta
   const bool finite = std::find(flags, flags + width, uint8_t{1}) == flags + width;
   const float* values = finite ? c.v + block * c.dv : FiniteValues(c, block, width, scratch);
   c.kernels.output[c.height][static_cast<size_t>(width / kKeyStep - 1)]->Run(c.scores, values,
-                                                                            c.output);
+                                                                             c.output);
   if (!finite) AddNonFinite(c, block, width);
 }
 
@@ -139,8 +137,7 @@ void WriteWeights(const TileContext& c, const States& states) {
     const int64_t keys = std::min(kKeyBlock, s.keys - block);
     MultiplyScores(c, block, width);
     for (int64_t i = 0; i < c.tile.queries; ++i) {
-      const int64_t at =
-          (c.tile.head * s.queries + c.tile.first_query + i) * s.keys + block;
+      const int64_t at = (c.tile.head * s.queries + c.tile.first_query + i) * s.keys + block;
       if (s.scores != nullptr) ScaleTo(c.scores + i * width, c.scale, keys, s.scores + at);
       if (s.p == nullptr) continue;
       SoftmaxFinish(MakeRow(c, i, block, width), states[static_cast<size_t>(i)]);

@@ -10,7 +10,8 @@
 
 namespace headwise {
 
-// Query rows [first_query, first_query + queries) of one head of one sequence; queries <= kQueryTile.
+// Query rows [first_query, first_query + queries) of one head of one sequence; queries <=
+// kQueryTile.
 struct AttendTile {
   int64_t sequence = 0;
   int64_t head = 0;

@@ -18,11 +18,12 @@ absl::StatusOr<std::shared_ptr<const AttendKernels>> Compile(KernelPath path, in
     const int64_t rows = AttendKernels::kRows[static_cast<size_t>(h)];
     for (int w = 0; w < AttendKernels::kWidths; ++w) {
       const int64_t keys = (w + 1) * kKeyStep;
-      auto scores = GetTileKernel(
-          path, {.m = rows, .n = keys, .k = dk, .lda = dk, .ldb = keys, .ldc = keys});
+      auto scores =
+          GetTileKernel(path, {.m = rows, .n = keys, .k = dk, .lda = dk, .ldb = keys, .ldc = keys});
       if (!scores.ok()) return scores.status();
-      auto output = GetTileKernel(path, {.m = rows, .n = dv, .k = keys, .lda = keys, .ldb = dv,
-                                         .ldc = dv, .accumulate = true});
+      auto output = GetTileKernel(
+          path,
+          {.m = rows, .n = dv, .k = keys, .lda = keys, .ldb = dv, .ldc = dv, .accumulate = true});
       if (!output.ok()) return output.status();
       kernels->scores[static_cast<size_t>(h)][static_cast<size_t>(w)] = *std::move(scores);
       kernels->output[static_cast<size_t>(h)][static_cast<size_t>(w)] = *std::move(output);

@@ -12,8 +12,8 @@ namespace headwise {
 
 enum class ProjectionRole : uint8_t { kQ, kK, kV };
 
-// A block of a projection's columns: heads [first_head, last_head) of one role. A head is never cut,
-// because RoPE and the transposition of k work on whole heads.
+// A block of a projection's columns: heads [first_head, last_head) of one role. A head is never
+// cut, because RoPE and the transposition of k work on whole heads.
 struct HeadBlock {
   ProjectionRole role = ProjectionRole::kQ;
   int64_t first_head = 0;

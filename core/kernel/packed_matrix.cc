@@ -61,8 +61,12 @@ absl::Status PackedMatrix::MakeKernels(KernelPath path, int64_t lda, int64_t ldc
     KernelSet set;
     set.width = block.width;
     const auto make = [&](int64_t depth, bool accumulate, auto* kernels) -> absl::Status {
-      auto made = MakeRowKernels(path, {.n = block.width, .k = depth, .lda = lda,
-                                        .ldb = block.width, .ldc = ldc, .accumulate = accumulate});
+      auto made = MakeRowKernels(path, {.n = block.width,
+                                        .k = depth,
+                                        .lda = lda,
+                                        .ldb = block.width,
+                                        .ldc = ldc,
+                                        .accumulate = accumulate});
       if (!made.ok()) return made.status();
       *kernels = *std::move(made);
       return absl::OkStatus();

@@ -30,15 +30,15 @@ class PackedMatrix {
 
   PackedMatrix() = default;
 
-  // `widths` sum to `columns`. `lda` is the row stride of A, `ldc` that of C. `bias` is [columns] or
-  // empty. UNIMPLEMENTED if `path` can't run here.
+  // `widths` sum to `columns`. `lda` is the row stride of A, `ldc` that of C. `bias` is [columns]
+  // or empty. UNIMPLEMENTED if `path` can't run here.
   static absl::StatusOr<PackedMatrix> Pack(KernelPath path, absl::Span<const float> weights,
                                            absl::Span<const float> bias, int64_t columns,
                                            int64_t depth, absl::Span<const int64_t> widths,
                                            int64_t lda, int64_t ldc);
 
-  // c [rows, width] = a [rows, depth] times the block; rows <= kTileRows; the bias is not added. The
-  // sum over depth is cut at fixed places, so a row's bits depend on nothing but the row.
+  // c [rows, width] = a [rows, depth] times the block; rows <= kTileRows; the bias is not added.
+  // The sum over depth is cut at fixed places, so a row's bits depend on nothing but the row.
   void MultiplyBlock(size_t block, const float* a, int64_t rows, float* c) const;
 
   // The same over depth [begin, begin + count) only, by kernels made for it (MakeSliceKernels).
@@ -54,7 +54,8 @@ class PackedMatrix {
   int64_t bytes() const { return panels_.size() * static_cast<int64_t>(sizeof(float)); }
 
  private:
-  // Kernels of one block width: [chunk kind][rows - 1]. The first chunk overwrites C, later ones add.
+  // Kernels of one block width: [chunk kind][rows - 1]. The first chunk overwrites C, later ones
+  // add.
   struct KernelSet {
     int64_t width = 0;
     std::vector<std::shared_ptr<const TileKernel>> first, later, last;

@@ -21,22 +21,22 @@ struct KeyRange {
 
 // One sequence of a pass.
 struct SequencePlan {
-  int64_t member = 0;   // which request of the pass it belongs to
-  int64_t queries = 0;  // T
-  int64_t keys = 0;     // S
-  int64_t q_row = 0;    // first row among the pass's query rows
-  int64_t kv_row = 0;   // first row among the pass's key rows
-  int64_t key_slot = 0; // first row among the pass's padded key rows
+  int64_t member = 0;    // which request of the pass it belongs to
+  int64_t queries = 0;   // T
+  int64_t keys = 0;      // S
+  int64_t q_row = 0;     // first row among the pass's query rows
+  int64_t kv_row = 0;    // first row among the pass's key rows
+  int64_t key_slot = 0;  // first row among the pass's padded key rows
 
   bool causal = false;
-  int64_t shift = 0;    // causal: query i sees keys up to i + shift (0 top left, S - T bottom right)
+  int64_t shift = 0;  // causal: query i sees keys up to i + shift (0 top left, S - T bottom right)
   int64_t window = -1;  // -1: none
 
   const int64_t* positions = nullptr;      // [T]; null: 0..T-1
   const int64_t* key_positions = nullptr;  // [S]; null: 0..S-1
 
   // The user mask of head r, row i begins at r * mask_head_stride + i * mask_row_stride.
-  const uint8_t* keep = nullptr;    // 1 = may be seen (or hidden, if keep_is_drop)
+  const uint8_t* keep = nullptr;  // 1 = may be seen (or hidden, if keep_is_drop)
   const float* additive = nullptr;
   bool keep_is_drop = false;
   int64_t mask_head_stride = 0;
@@ -84,26 +84,26 @@ struct PassData {
 
 // A worker's own buffers, reused from task to task.
 struct WorkerScratch {
-  ScratchFloats tile;     // [kTileRows, tile_stride]
-  ScratchFloats scores;   // [kQueryTile, kKeyBlock]
-  ScratchFloats output;   // [kQueryTile, dv]
-  ScratchFloats values;   // [kKeyBlock, dv]: a block of v made finite
-  ScratchFloats angles;   // [dims]
-  ScratchFloats rows;     // z of an ablation; contributions of a Gram tile
+  ScratchFloats tile;    // [kTileRows, tile_stride]
+  ScratchFloats scores;  // [kQueryTile, kKeyBlock]
+  ScratchFloats output;  // [kQueryTile, dv]
+  ScratchFloats values;  // [kKeyBlock, dv]: a block of v made finite
+  ScratchFloats angles;  // [dims]
+  ScratchFloats rows;    // z of an ablation; contributions of a Gram tile
 };
 
 // Sequence that query (or key) row `row` belongs to.
 inline int64_t SequenceOfQueryRow(const PassData& pass, int64_t row) {
-  const auto after = std::upper_bound(
-      pass.sequences.begin(), pass.sequences.end(), row,
-      [](int64_t value, const SequencePlan& s) { return value < s.q_row; });
+  const auto after =
+      std::upper_bound(pass.sequences.begin(), pass.sequences.end(), row,
+                       [](int64_t value, const SequencePlan& s) { return value < s.q_row; });
   return after - pass.sequences.begin() - 1;
 }
 
 inline int64_t SequenceOfKeyRow(const PassData& pass, int64_t row) {
-  const auto after = std::upper_bound(
-      pass.sequences.begin(), pass.sequences.end(), row,
-      [](int64_t value, const SequencePlan& s) { return value < s.kv_row; });
+  const auto after =
+      std::upper_bound(pass.sequences.begin(), pass.sequences.end(), row,
+                       [](int64_t value, const SequencePlan& s) { return value < s.kv_row; });
   return after - pass.sequences.begin() - 1;
 }
 

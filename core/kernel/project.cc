@@ -23,8 +23,7 @@ void FinishRows(const RopeTable* rope, int64_t width, const float* bias, const i
 
 }  // namespace
 
-void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& rows,
-                  PassData* pass) {
+void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& rows, PassData* pass) {
   const int64_t dk = layer.spec().dk[static_cast<size_t>(head)];
   float* q = pass->q + layer.q_offsets()[static_cast<size_t>(head)] * pass->query_rows +
              (rows.sequence->q_row + rows.first) * dk;
@@ -121,8 +120,8 @@ void StoreBlock(const AttentionLayer& layer, const HeadBlock& block, const float
     for (int64_t head = block.first_head; head < block.last_head; ++head) {
       float* place = tile + done * layer.tile_stride() + column;
       const HeadRows head_rows{&sequence, first, count, place, layer.tile_stride()};
-      StoreHead(layer, block.role, head, bias == nullptr ? nullptr : bias + column, head_rows, place,
-                pass, scratch);
+      StoreHead(layer, block.role, head, bias == nullptr ? nullptr : bias + column, head_rows,
+                place, pass, scratch);
       column += HeadWidth(layer, block.role, head);
     }
     done += count;
@@ -134,7 +133,8 @@ void StoreBlock(const AttentionLayer& layer, const HeadBlock& block, const float
 void RunProject(const AttentionLayer& layer, const ProjectTask& task, PassData* pass,
                 WorkerScratch* scratch) {
   const PackedMatrix& weights = task.keys_and_values ? layer.wkv() : layer.wq();
-  const std::vector<HeadBlock>& blocks = task.keys_and_values ? layer.kv_blocks() : layer.q_blocks();
+  const std::vector<HeadBlock>& blocks =
+      task.keys_and_values ? layer.kv_blocks() : layer.q_blocks();
   const float* input = task.keys_and_values ? pass->memory : pass->x;
   float* tile = scratch->tile.Reserve(kTileRows * layer.tile_stride());
   for (int64_t row = task.row; row < task.row + task.rows; row += kTileRows) {

@@ -19,16 +19,16 @@ struct ProjectTask {
   int64_t last_block = 0;
 };
 
-// While a tile of results is in the first-level cache it gets its bias and RoPE and is stored in its
-// final place: q a head at a time, k transposed, v packed. Nothing of q, k, v is read back before
-// attention, which saves a pass over 3 N D floats. Thread-safe for tasks that don't overlap.
+// While a tile of results is in the first-level cache it gets its bias and RoPE and is stored in
+// its final place: q a head at a time, k transposed, v packed. Nothing of q, k, v is read back
+// before attention, which saves a pass over 3 N D floats. Thread-safe for tasks that don't overlap.
 void RunProject(const AttentionLayer& layer, const ProjectTask& task, PassData* pass,
                 WorkerScratch* scratch);
 
 // Rows of one sequence and one head, ready to be stored: bias and RoPE are in.
 struct HeadRows {
   const SequencePlan* sequence = nullptr;
-  int64_t first = 0;            // index of the first row within the sequence
+  int64_t first = 0;  // index of the first row within the sequence
   int64_t rows = 0;
   const float* data = nullptr;  // [rows, head width]
   int64_t stride = 0;           // between rows of `data`

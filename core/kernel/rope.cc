@@ -6,7 +6,8 @@
 namespace headwise {
 namespace {
 
-// Positions kept ready: 2048 x 64 features x 4 bytes = 512 KiB a layer. Others are computed when met.
+// Positions kept ready: 2048 x 64 features x 4 bytes = 512 KiB a layer. Others are computed when
+// met.
 constexpr int64_t kTablePositions = 2048;
 
 }  // namespace

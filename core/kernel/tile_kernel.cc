@@ -136,9 +136,9 @@ absl::StatusOr<std::shared_ptr<const TileKernel>> Compile(KernelPath path, const
     return absl::UnimplementedError("kernel: this oneDNN has no BRGeMM microkernel; was BRGEMM");
 #endif
   } catch (const dnnl::error& error) {
-    return absl::UnimplementedError(absl::StrCat("kernel: oneDNN must be able to make the tile; was ",
-                                                 shape.m, "x", shape.n, "x", shape.k, " (",
-                                                 error.message, ")"));
+    return absl::UnimplementedError(
+        absl::StrCat("kernel: oneDNN must be able to make the tile; was ", shape.m, "x", shape.n,
+                     "x", shape.k, " (", error.message, ")"));
   }
 }
 
@@ -180,17 +180,28 @@ KernelPath BestKernelPath() {
 
 std::string OneDnnIsaName() {
   switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41: return "SSE41";
-    case dnnl::cpu_isa::avx: return "AVX";
-    case dnnl::cpu_isa::avx2: return "AVX2";
-    case dnnl::cpu_isa::avx2_vnni: return "AVX2_VNNI";
-    case dnnl::cpu_isa::avx2_vnni_2: return "AVX2_VNNI_2";
-    case dnnl::cpu_isa::avx512_core: return "AVX512_CORE";
-    case dnnl::cpu_isa::avx512_core_vnni: return "AVX512_CORE_VNNI";
-    case dnnl::cpu_isa::avx512_core_bf16: return "AVX512_CORE_BF16";
-    case dnnl::cpu_isa::avx512_core_fp16: return "AVX512_CORE_FP16";
-    case dnnl::cpu_isa::avx512_core_amx: return "AVX512_CORE_AMX";
-    default: return "DEFAULT";
+    case dnnl::cpu_isa::sse41:
+      return "SSE41";
+    case dnnl::cpu_isa::avx:
+      return "AVX";
+    case dnnl::cpu_isa::avx2:
+      return "AVX2";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "AVX2_VNNI";
+    case dnnl::cpu_isa::avx2_vnni_2:
+      return "AVX2_VNNI_2";
+    case dnnl::cpu_isa::avx512_core:
+      return "AVX512_CORE";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "AVX512_CORE_VNNI";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "AVX512_CORE_BF16";
+    case dnnl::cpu_isa::avx512_core_fp16:
+      return "AVX512_CORE_FP16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "AVX512_CORE_AMX";
+    default:
+      return "DEFAULT";
   }
 }
 

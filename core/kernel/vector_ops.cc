@@ -9,7 +9,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/vector_ops.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
-
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -89,7 +88,8 @@ float RowMax(const SoftmaxRow& row) {
   return hn::ReduceMax(d, max);
 }
 
-// scores = exp(scale * scores - max) * factor over the visible columns, 0 elsewhere; returns the sum.
+// scores = exp(scale * scores - max) * factor over the visible columns, 0 elsewhere; returns the
+// sum.
 float RowExp(const SoftmaxRow& row, float scale, float max, float factor) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -144,8 +144,9 @@ float SoftmaxStepImpl(const SoftmaxRow& row, SoftmaxState* state) {
     return 1.0f;
   }
   const float block_sum = RowExp(row, scale, new_max, 1.0f);
-  const float factor =
-      old_max == kNegativeInfinity ? 1.0f : (new_max == old_max ? 1.0f : std::exp(old_max - new_max));
+  const float factor = old_max == kNegativeInfinity
+                           ? 1.0f
+                           : (new_max == old_max ? 1.0f : std::exp(old_max - new_max));
   state->max = new_max;
   state->sum = state->sum * factor + block_sum;
   return factor;

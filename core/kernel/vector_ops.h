@@ -10,20 +10,20 @@ namespace headwise {
 
 // One row of a score tile on its way through the running softmax.
 struct SoftmaxRow {
-  float* scores;         // [width]: raw q·k in, exp(t - max) out; 0 outside [begin, end)
-  int64_t width;         // of the tile, padding included
-  int64_t begin, end;    // columns that the row may see
-  float scale;           // t = scale * score (+ additive)
-  const uint8_t* keep;   // [end - begin] from column `begin`: 1 = may be seen; or null
-  const float* additive; // [end - begin] from column `begin`: added to t, -inf hides; or null
-  bool keep_is_drop;     // `keep` has the opposite meaning: 1 = hidden
+  float* scores;          // [width]: raw q·k in, exp(t - max) out; 0 outside [begin, end)
+  int64_t width;          // of the tile, padding included
+  int64_t begin, end;     // columns that the row may see
+  float scale;            // t = scale * score (+ additive)
+  const uint8_t* keep;    // [end - begin] from column `begin`: 1 = may be seen; or null
+  const float* additive;  // [end - begin] from column `begin`: added to t, -inf hides; or null
+  bool keep_is_drop;      // `keep` has the opposite meaning: 1 = hidden
 };
 
 // State of one query row over its key blocks. After the last block z = output / sum, and sum = 0
 // exactly if the row saw no key.
 struct SoftmaxState {
-  float max;   // of t so far; -inf before the first visible key
-  float sum;   // of exp(t - max)
+  float max;  // of t so far; -inf before the first visible key
+  float sum;  // of exp(t - max)
 };
 
 // Takes the row's next block into `state`; returns what the output so far must be multiplied by

@@ -107,8 +107,11 @@ absl::Status AttentionLayer::MakeKernels(KernelPath path) {
     for (const PackedMatrix::Block& block : wo_.blocks()) {
       const std::pair<int64_t, int64_t> key(spec.dv[r], block.width);
       if (contribution_.count(key) > 0) continue;
-      auto made = MakeRowKernels(path, {.n = block.width, .k = spec.dv[r], .lda = spec.z_width(),
-                                        .ldb = block.width, .ldc = tile_stride_});
+      auto made = MakeRowKernels(path, {.n = block.width,
+                                        .k = spec.dv[r],
+                                        .lda = spec.z_width(),
+                                        .ldb = block.width,
+                                        .ldc = tile_stride_});
       if (!made.ok()) return made.status();
       contribution_[key] = *std::move(made);
     }

@@ -17,10 +17,10 @@ namespace headwise {
 
 // Where a layer came from; for `show` and messages only.
 struct LayerSource {
-  std::string dir;     // checkpoint folder as named by the caller
-  std::string layer;   // "[PART.]I"
-  std::string family;  // model_type, or "spec"
-  std::string prefix;  // common prefix of the tensor names
+  std::string dir;       // checkpoint folder as named by the caller
+  std::string layer;     // "[PART.]I"
+  std::string family;    // model_type, or "spec"
+  std::string prefix;    // common prefix of the tensor names
   std::string x_enters;  // sentence: where in the model x is taken
   std::string y_leaves;  // sentence: where y is handed on
 };
@@ -35,13 +35,14 @@ struct LayerTensorInfo {
 struct LayerInfo {
   std::string name;
   int64_t version = 0;
-  DType dtype = DType::kF32;   // of the packed weights
-  std::string kernel;          // KernelPathName
+  DType dtype = DType::kF32;  // of the packed weights
+  std::string kernel;         // KernelPathName
   LayerSource source;
-  LayerSpec spec;              // resolved
+  LayerSpec spec;  // resolved
   std::vector<LayerTensorInfo> tensors;
-  CountShape count_shape;      // for CountLayer
-  int64_t weight_bytes = 0;    // parameters with biases in `dtype`, unpadded
+  CountShape count_shape;          // for CountLayer
+  int64_t weight_bytes = 0;        // parameters with biases in `dtype`, unpadded
+  int64_t kernel_score_bytes = 0;  // scores that all compute threads together hold at a time
 };
 
 }  // namespace headwise

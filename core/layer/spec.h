@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes an attention layer, but its numbers. Plain values; letters as in the README's glossary:
-// D model width, H query heads, G key/value heads, dk and dv a head's key and value width.
+// What makes an attention layer, but its numbers. Plain values; letters as in the README's
+// glossary: D model width, H query heads, G key/value heads, dk and dv a head's key and value
+// width.
 #ifndef HEADWISE_CORE_LAYER_SPEC_H_
 #define HEADWISE_CORE_LAYER_SPEC_H_
 
@@ -64,16 +65,16 @@ struct PositionBiasSpec {
 // A layer's settings. As given by a caller, several fields may be empty and mean a default; after
 // ResolveSpec every vector has H entries and every width is set.
 struct LayerSpec {
-  int64_t d_model = 0;                // D
-  int64_t d_memory = 0;               // width that enters k and v; 0: D
-  int64_t d_out = 0;                  // width of y; 0: D
-  int64_t heads = 0;                  // H
-  int64_t kv_heads = 0;               // G; 0: H
-  std::vector<int64_t> dk;            // [H]; one entry: all heads; empty: D/H
-  std::vector<int64_t> dv;            // [H]; one entry: all heads; empty: dk
-  std::vector<int64_t> query_to_kv;   // [H]; empty: floor(r / (H/G))
-  std::vector<int64_t> head_ids;      // [H]; empty: 0..H-1
-  std::optional<double> scale;        // absent: 1/sqrt(dk) of each head
+  int64_t d_model = 0;               // D
+  int64_t d_memory = 0;              // width that enters k and v; 0: D
+  int64_t d_out = 0;                 // width of y; 0: D
+  int64_t heads = 0;                 // H
+  int64_t kv_heads = 0;              // G; 0: H
+  std::vector<int64_t> dk;           // [H]; one entry: all heads; empty: D/H
+  std::vector<int64_t> dv;           // [H]; one entry: all heads; empty: dk
+  std::vector<int64_t> query_to_kv;  // [H]; empty: floor(r / (H/G))
+  std::vector<int64_t> head_ids;     // [H]; empty: 0..H-1
+  std::optional<double> scale;       // absent: 1/sqrt(dk) of each head
   Orientation orientation = Orientation::kUnspecified;
   FusedLayout fused_layout = FusedLayout::kSeparate;
   MaskSpec mask;
@@ -83,15 +84,15 @@ struct LayerSpec {
   std::optional<QkNormSpec> qk_norm;
   std::optional<PositionBiasSpec> position_bias;
   bool sinks = false;
-  std::vector<float> gates;           // [H]; empty: none
+  std::vector<float> gates;  // [H]; empty: none
 
   // Valid after ResolveSpec only.
-  int64_t q_width() const;            // sum of dk over query heads
-  int64_t k_width() const;            // sum of dk over key/value heads
-  int64_t v_width() const;            // sum of dv over key/value heads
-  int64_t z_width() const;            // sum of dv over query heads
-  bool equal_widths() const;          // all dk equal and all dv equal
-  int64_t kv_dk(int64_t group) const; // key width of key/value head `group`
+  int64_t q_width() const;             // sum of dk over query heads
+  int64_t k_width() const;             // sum of dk over key/value heads
+  int64_t v_width() const;             // sum of dv over key/value heads
+  int64_t z_width() const;             // sum of dv over query heads
+  bool equal_widths() const;           // all dk equal and all dv equal
+  int64_t kv_dk(int64_t group) const;  // key width of key/value head `group`
   int64_t kv_dv(int64_t group) const;
   double head_scale(int64_t head) const;  // spec.scale or 1/sqrt(dk[head])
 };
@@ -99,7 +100,8 @@ struct LayerSpec {
 // Fills the defaults in and checks every rule: sizes positive, H a multiple of G (or a map given),
 // widths divide or are given, map and ids in range, equal widths within a group, RoPE dims even and
 // <= dk, window >= 1 where causal, finite scale, orientation declared. INVALID_ARGUMENT
-// "field: rule; was VALUE"; UNIMPLEMENTED, by name, for a setting that the kernels do not carry out.
+// "field: rule; was VALUE"; UNIMPLEMENTED, by name, for a setting that the kernels do not carry
+// out.
 absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec);
 
 }  // namespace headwise

@@ -33,9 +33,9 @@ class LayerStore {
   void Publish(Handle layer);
   void Abandon(absl::string_view name);
 
-  absl::StatusOr<Handle> Find(absl::string_view name) const;   // NOT_FOUND
-  absl::StatusOr<Handle> Remove(absl::string_view name);       // NOT_FOUND
-  std::vector<Handle> List() const;                            // by name
+  absl::StatusOr<Handle> Find(absl::string_view name) const;  // NOT_FOUND
+  absl::StatusOr<Handle> Remove(absl::string_view name);      // NOT_FOUND
+  std::vector<Handle> List() const;                           // by name
 
  private:
   mutable Mutex mu_;

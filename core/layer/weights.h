@@ -14,8 +14,16 @@
 namespace headwise {
 
 enum class TensorRole : uint8_t {
-  kQWeight, kKWeight, kVWeight, kQkvWeight, kOWeight,
-  kQBias, kKBias, kVBias, kQkvBias, kOBias,
+  kQWeight,
+  kKWeight,
+  kVWeight,
+  kQkvWeight,
+  kOWeight,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQkvBias,
+  kOBias,
 };
 
 // "Q_WEIGHT", …

@@ -16,9 +16,10 @@ make_image() {
     [ "$UID" = 0 ] || require_root "build an image without a Docker engine"
     if [ -z "${HEADWISE_IMAGE:-}" ]; then
       set_up image "${image_lists[@]}"
-      export HEADWISE_IMAGE=1
+      export HEADWISE_IMAGE=entered
       become root "$tree/dev" image "$@"
     fi
+    [ "$HEADWISE_IMAGE" = sealed ] || seal
     command -v buildah >/dev/null || die "no buildah in here: run ./dev image outside of ./dev shell and ./dev exec"
     engine=buildah
   fi
@@ -31,6 +32,16 @@ make_image() {
   check_size
   smoke_test
   say "the image is $image ($engine)"
+}
+
+# Runs this verb in a process namespace of its own: buildah leaves the commands of a killed build running.
+seal() {
+  local sealed status=0
+  HEADWISE_IMAGE=sealed setpriv --pdeathsig KILL unshare --pid --fork --kill-child --mount-proc "$tree/dev" image &
+  sealed=$!
+  trap 'kill -KILL "$sealed"' HUP INT TERM
+  wait "$sealed" || status=$?
+  exit "$status"
 }
 
 has_engine() { command -v docker >/dev/null && timeout 20 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }

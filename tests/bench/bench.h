@@ -30,7 +30,7 @@ struct Row {
   double value = 0.0;
   double low = 0.0, high = 0.0;  // over the repetitions
   std::string unit;
-  std::string error;             // a wrong number; empty: right
+  std::string error;  // a wrong number; empty: right
 };
 
 struct Settings {

@@ -10,9 +10,12 @@ namespace headwise::bench {
 namespace {
 
 constexpr Bound kBounds[] = {
-    {"core_f32_t2048", "attention core, B1 T2048 H16 dk 64, share of peak", Direction::kAtLeast, 0.88},
-    {"core_f32_t512", "attention core, B8 T512 H12 dk 64, share of peak", Direction::kAtLeast, 0.86},
-    {"core_f32_t128", "attention core, B8 T128 H12 dk 64, share of peak", Direction::kAtLeast, 0.78},
+    {"core_f32_t2048", "attention core, B1 T2048 H16 dk 64, share of peak", Direction::kAtLeast,
+     0.88},
+    {"core_f32_t512", "attention core, B8 T512 H12 dk 64, share of peak", Direction::kAtLeast,
+     0.86},
+    {"core_f32_t128", "attention core, B8 T128 H12 dk 64, share of peak", Direction::kAtLeast,
+     0.78},
     {"causal_over_dense_t2048", "time causal / dense, B1 T2048 H16", Direction::kAtMost, 0.58},
     {"layer_f32", "whole layer B8 T512 D768 H12, share of peak", Direction::kAtLeast, 0.94},
     {"layer_f32_t128", "whole layer B8 T128 D768 H12, share of peak", Direction::kAtLeast, 0.96},

@@ -158,8 +158,9 @@ void CoreRows(const Settings& settings, Peak* peak, std::vector<Row>* rows) {
   const int64_t t = settings.Size(2048, 1);
   auto dense = MakeCase(16, 64, 1, t, false, &pool);
   auto causal = MakeCase(16, 64, 1, t, true, &pool);
-  rows->push_back(TimeRatio(settings, "causal_over_dense_t2048", [&] { RunCore(causal.get()); },
-                            [&] { RunCore(dense.get()); }));
+  rows->push_back(TimeRatio(
+      settings, "causal_over_dense_t2048", [&] { RunCore(causal.get()); },
+      [&] { RunCore(dense.get()); }));
   rows->back().error = CheckCore(*causal, true);
 }
 

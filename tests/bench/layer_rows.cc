@@ -45,9 +45,9 @@ std::unique_ptr<LayerCase> MakeLayerCase(const Settings& settings, int64_t batch
   auto spec = ResolveSpec(c->layer.spec);
   CHECK(spec.ok()) << spec.status();
   c->spec = *std::move(spec);
-  c->input = std::make_unique<TestInput>(
-      width, RandomFloats(batch * c->length * width, 11),
-      std::vector<int64_t>(static_cast<size_t>(batch), c->length));
+  c->input =
+      std::make_unique<TestInput>(width, RandomFloats(batch * c->length * width, 11),
+                                  std::vector<int64_t>(static_cast<size_t>(batch), c->length));
   c->engine = MakeEngine(settings.threads);
   Load(c->engine.get(), "layer", c->layer);
   return c;
@@ -148,8 +148,9 @@ double RequestsPerSecond(LayerCase* c, int clients, double seconds) {
 void LayerRows(const Settings& settings, Peak* peak, std::vector<Row>* rows) {
   auto wide = MakeLayerCase(settings, 8, 512, 768, 12);
   LayerRow(settings, peak, "layer_f32", wide.get(), rows);
-  rows->push_back(TimeRatio(settings, "leave_one_out_over_forward",
-                            [&] { LeaveOneOut(wide.get()); }, [&] { Forward(wide.get()); }));
+  rows->push_back(TimeRatio(
+      settings, "leave_one_out_over_forward", [&] { LeaveOneOut(wide.get()); },
+      [&] { Forward(wide.get()); }));
   rows->back().error = CheckLeaveOneOut(wide.get());
   auto short_sequences = MakeLayerCase(settings, 8, 128, 768, 12);
   LayerRow(settings, peak, "layer_f32_t128", short_sequences.get(), rows);

@@ -20,8 +20,8 @@ namespace {
 
 bool Ok(const Row& row) {
   const Bound& bound = FindBound(row.name);
-  const bool reached = bound.direction == Direction::kAtLeast ? row.value >= bound.value
-                                                              : row.value <= bound.value;
+  const bool reached =
+      bound.direction == Direction::kAtLeast ? row.value >= bound.value : row.value <= bound.value;
   return row.error.empty() && reached;
 }
 
@@ -82,7 +82,8 @@ int Main(int argc, char** argv) {
       settings.quick = true;
     } else if (flag == "--json" && has_value) {
       json = argv[++i];
-    } else if (flag == "--threads" && has_value && absl::SimpleAtoi(argv[i + 1], &threads.emplace())) {
+    } else if (flag == "--threads" && has_value &&
+               absl::SimpleAtoi(argv[i + 1], &threads.emplace())) {
       ++i;
     } else if (flag == "--jitter" && has_value && absl::SimpleAtoi(argv[i + 1], &settings.jitter)) {
       ++i;
@@ -91,17 +92,19 @@ int Main(int argc, char** argv) {
     }
   }
 #ifndef NDEBUG
-  std::fprintf(stderr, "headwise-bench: a debug build times nothing worth knowing; use --preset release\n");
+  std::fprintf(stderr,
+               "headwise-bench: a debug build times nothing worth knowing; use --preset release\n");
   return 1;
 #endif
   auto budget = ChooseCpuBudget(SystemCpuBudgetInputs(threads));
   if (!budget.ok()) return Usage(std::string(budget.status().message()));
   settings.threads = static_cast<int>(budget->threads);
   Peak peak(settings.threads);
-  std::printf("cpu %s\noneDNN %s on %s, vectors %s, kernel %s, threads %d (%s)\npeak %.0f GFLOP/s f32%s\n",
-              CpuName().c_str(), OneDnnVersion().c_str(), IsaName().c_str(), VectorTargetName(),
-              KernelPathName(BestKernelPath()), settings.threads, budget->source.c_str(),
-              peak.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
+  std::printf(
+      "cpu %s\noneDNN %s on %s, vectors %s, kernel %s, threads %d (%s)\npeak %.0f GFLOP/s f32%s\n",
+      CpuName().c_str(), OneDnnVersion().c_str(), IsaName().c_str(), VectorTargetName(),
+      KernelPathName(BestKernelPath()), settings.threads, budget->source.c_str(),
+      peak.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
   std::fflush(stdout);
   std::vector<Row> rows;
   CoreRows(settings, &peak, &rows);

@@ -47,9 +47,9 @@ Peak::~Peak() = default;
 
 double Peak::Measure() {
   const double seconds = BestSeconds(0.1, [this] {
-    state_->matmul.execute(state_->stream, {{DNNL_ARG_SRC, state_->a},
-                                            {DNNL_ARG_WEIGHTS, state_->b},
-                                            {DNNL_ARG_DST, state_->c}});
+    state_->matmul.execute(
+        state_->stream,
+        {{DNNL_ARG_SRC, state_->a}, {DNNL_ARG_WEIGHTS, state_->b}, {DNNL_ARG_DST, state_->c}});
     state_->stream.wait();
   });
   return 2.0 * kM * kN * kK / seconds;

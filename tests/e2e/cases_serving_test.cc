@@ -33,8 +33,8 @@ struct PlainCall {
 std::unique_ptr<v1::Headwise::Stub> PlainStub(const ServerProcess& server, int number = 0) {
   grpc::ChannelArguments arguments;
   arguments.SetInt("headwise.test.channel", number);
-  return v1::Headwise::NewStub(grpc::CreateCustomChannel(
-      server.address(), grpc::InsecureChannelCredentials(), arguments));
+  return v1::Headwise::NewStub(
+      grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments));
 }
 
 PlainCall Call(v1::Headwise::Stub* stub, const v1::ForwardRequest& request, double timeout_s,
@@ -69,9 +69,8 @@ TEST(Cases, S1_LargeMessagesPassByDefaultAndTheLimitIsNamed) {
   ServerProcess server({"--max-message-bytes", "20000000"});
   const auto client = ConnectTo(server);
   UploadRandomLayer(client.get(), "wide", kWidth, 12);
-  const v1::ForwardRequest request =
-      MakeForwardRequest("wide", Numbers(kBatch * kLength * kWidth),
-                         std::vector<int64_t>(kBatch, kLength));
+  const v1::ForwardRequest request = MakeForwardRequest("wide", Numbers(kBatch * kLength * kWidth),
+                                                        std::vector<int64_t>(kBatch, kLength));
   const auto ours = client->Forward(request);
   ASSERT_TRUE(ours.ok()) << ours.status();
   EXPECT_EQ(ours->tensors(0).data().size(), size_t{12582912});
@@ -80,9 +79,8 @@ TEST(Cases, S1_LargeMessagesPassByDefaultAndTheLimitIsNamed) {
   const PlainCall plain = Call(stub.get(), request);
   EXPECT_EQ(plain.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(plain.status.error_message(), HasSubstr("4194304"));
-  const auto over = client->Forward(
-      MakeForwardRequest("wide", Numbers(2 * kBatch * kLength * kWidth),
-                         std::vector<int64_t>(2 * kBatch, kLength)));
+  const auto over = client->Forward(MakeForwardRequest(
+      "wide", Numbers(2 * kBatch * kLength * kWidth), std::vector<int64_t>(2 * kBatch, kLength)));
   EXPECT_TRUE(absl::IsResourceExhausted(over.status())) << over.status();
   EXPECT_THAT(std::string(over.status().message()), HasSubstr("20000000"));
   EXPECT_TRUE(client->Forward(request).ok());
@@ -116,10 +114,11 @@ class OneWorker {
   double forward_s_ = 0.0;
 };
 
-// Sends 50 at once, each by `send(stub, request, index)`, and a late one at 2.5 c with a deadline of
-// 3 c; then looks at what the server ran.
+// Sends 50 at once, each by `send(stub, request, index)`, and a late one at 2.5 c with a deadline
+// of 3 c; then looks at what the server ran.
 void ExpectExpiredWorkIsDropped(
-    const std::function<grpc::Status(v1::Headwise::Stub*, const v1::ForwardRequest&, double c)>& send) {
+    const std::function<grpc::Status(v1::Headwise::Stub*, const v1::ForwardRequest&, double c)>&
+        send) {
   constexpr int kCalls = 50;
   OneWorker worker;
   const double c = worker.forward_s();
@@ -129,11 +128,11 @@ void ExpectExpiredWorkIsDropped(
   std::vector<std::future<grpc::Status>> calls;
   const auto start = Clock::now();
   for (int i = 0; i < kCalls; ++i) {
-    calls.push_back(std::async(std::launch::async,
-                               [&] { return send(stub.get(), worker.request(), c); }));
+    calls.push_back(
+        std::async(std::launch::async, [&] { return send(stub.get(), worker.request(), c); }));
   }
-  std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(
-                                            std::chrono::duration<double>(2.5 * c)));
+  std::this_thread::sleep_until(
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(2.5 * c)));
   const auto late_start = Clock::now();
   const PlainCall late = Call(stub.get(), worker.request(), 3.0 * c);
   EXPECT_TRUE(late.status.ok()) << late.status.error_message();
@@ -182,7 +181,8 @@ TEST(Cases, S6_SigtermEndsWhatWasAcceptedAndRefusesTheRest) {
   // All are accepted: run, running or waiting.
   const auto end = Clock::now() + std::chrono::seconds(20);
   while (server.Metric("headwise_pass_requests_total") - before +
-                 server.Metric("headwise_queued_tokens") / 2000.0 < kCalls &&
+                 server.Metric("headwise_queued_tokens") / 2000.0 <
+             kCalls &&
          Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -246,9 +246,8 @@ TEST(Cases, S12_ABadRequestFailsAlone) {
 
   // One window: a long forward holds the compute slot while the eight gather behind it.
   const double passes = server.Metric("headwise_passes_total");
-  auto holding = std::async(std::launch::async, [&] {
-    return Call(stub.get(), SlowRequest(5000));
-  });
+  auto holding =
+      std::async(std::launch::async, [&] { return Call(stub.get(), SlowRequest(5000)); });
   ASSERT_TRUE(server.WaitForMetric("headwise_passes_total", passes + 1));
   std::vector<std::future<PlainCall>> calls;
   for (const v1::ForwardRequest& request : good) {
@@ -258,8 +257,8 @@ TEST(Cases, S12_ABadRequestFailsAlone) {
     return Call(stub.get(), MakeForwardRequest("layer", with_nan, {kLength}));
   });
   grpc::ClientContext context;
-  auto cancelled = std::async(std::launch::async,
-                              [&] { return Call(stub.get(), good[0], 60.0, &context); });
+  auto cancelled =
+      std::async(std::launch::async, [&] { return Call(stub.get(), good[0], 60.0, &context); });
   auto expired = std::async(std::launch::async, [&] { return Call(stub.get(), good[1], 0.02); });
   const PlainCall wrong =
       Call(stub.get(), MakeForwardRequest("layer", Numbers(kLength * 63), {kLength}));

@@ -16,12 +16,11 @@
 namespace headwise {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using nlohmann::json;
 
 std::string Data(const std::string& file) { return absl::StrCat(HEADWISE_TEST_DATA, "/", file); }
-
 
 void ExpectKeys(const json& object, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << key << " in " << object;
@@ -44,9 +43,7 @@ class Commands : public ::testing::Test {
     verb.insert(verb.end(), more.begin(), more.end());
     return server_.HeadwiseJson(std::move(verb));
   }
-  void LoadMinilm() const {
-    Run({"load", "m0", "--checkpoint", "data/minilm", "--layer", "0"});
-  }
+  void LoadMinilm() const { Run({"load", "m0", "--checkpoint", "data/minilm", "--layer", "0"}); }
 
   ServerProcess server_;
   TempDir dir_;
@@ -68,8 +65,8 @@ TEST_F(Commands, LoadListShowAndUnload) {
   EXPECT_EQ(show["spec"]["dk"].size(), 12u);
   EXPECT_FALSE(show.contains("reduced_error"));
   EXPECT_EQ(show["tensors"].size(), 8u);
-  EXPECT_EQ(server_.Headwise({"load", "m0", "--checkpoint", "data/minilm", "--layer", "1"}).exit_code,
-            1);
+  EXPECT_EQ(
+      server_.Headwise({"load", "m0", "--checkpoint", "data/minilm", "--layer", "1"}).exit_code, 1);
   const json replaced =
       Run({"load", "m0", "--checkpoint", "data/minilm", "--layer", "1", "--replace"});
   EXPECT_EQ(replaced["layer"]["version"], 2);
@@ -102,7 +99,7 @@ TEST_F(Commands, RepositoryHealthAndCount) {
 TEST_F(Commands, ForwardWritesTheTensorsThatWereAskedFor) {
   LoadMinilm();
   const std::string out = dir_.Path("out.safetensors");
-  std::vector<std::string> verb = {"forward", "m0", "--return", "y,p,z,q,k,v,scores,contributions",
+  std::vector<std::string> verb = {"forward",  "m0", "--return", "y,p,z,q,k,v,scores,contributions",
                                    "--output", out};
   const json answer = Run(verb, MinilmInput());
   ExpectKeys(answer, {"layer", "layer_version", "request_id", "lengths", "batch_requests",
@@ -133,8 +130,8 @@ TEST_F(Commands, AblateHasTheDocumentedShape) {
                      "mean_over_sequences", "undefined_sequences", "undefined_reason"});
   EXPECT_EQ(first["interventions"][0]["kind"], "ZERO");
   EXPECT_NEAR(first["effect"]["relative_l2"].get<double>(), 0.2686413, 3e-6);
-  const json pair = Run({"ablate", "m0", "--heads", "2,5", "--gram", "--output", out},
-                        MinilmInput());
+  const json pair =
+      Run({"ablate", "m0", "--heads", "2,5", "--gram", "--output", out}, MinilmInput());
   ASSERT_EQ(pair["ablations"].size(), 1u);
   EXPECT_EQ(pair["ablations"][0]["heads"], (json{2, 5}));
   EXPECT_NEAR(pair["ablations"][0]["effect"]["relative_l2"].get<double>(), 0.752, 1e-3);
@@ -143,8 +140,8 @@ TEST_F(Commands, AblateHasTheDocumentedShape) {
   std::vector<std::string> names;
   for (const SafetensorsEntry& entry : (*file)->header().entries) names.push_back(entry.name);
   EXPECT_THAT(names, ::testing::UnorderedElementsAre("y", "ablation.0.y", "gram", "b", "y_sq"));
-  const CommandResult unknown = server_.Headwise(
-      {"ablate", "m0", "--heads", "12", "--input", Data("data/minilm/inputs.safetensors:layer0.x")});
+  const CommandResult unknown = server_.Headwise({"ablate", "m0", "--heads", "12", "--input",
+                                                  Data("data/minilm/inputs.safetensors:layer0.x")});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, StartsWith("headwise: INVALID_ARGUMENT: heads: "));
 }
@@ -236,10 +233,10 @@ TEST_F(Commands, LoadTestReportsWhatItMeasured) {
                                    "--duration", "1s", "--lengths", "fixed:10", "--json", "-"});
   ASSERT_EQ(closed.exit_code, 0) << closed.err;
   const json report = closed.json();
-  ExpectKeys(report, {"layer", "method", "loop", "rate", "concurrency", "lengths", "duration_s",
-                      "connections", "requests", "errors", "requests_per_s", "tokens_per_s",
-                      "latency_us", "service_us", "send_delay_us", "queue_us", "compute_us",
-                      "generator", "verdict"});
+  ExpectKeys(report,
+             {"layer", "method", "loop", "rate", "concurrency", "lengths", "duration_s",
+              "connections", "requests", "errors", "requests_per_s", "tokens_per_s", "latency_us",
+              "service_us", "send_delay_us", "queue_us", "compute_us", "generator", "verdict"});
   EXPECT_EQ(report["loop"], "CLOSED");
   EXPECT_GT(report["requests"]["ok"].get<int>(), 10);
   EXPECT_EQ(report["requests"]["failed"], 0);
@@ -259,8 +256,8 @@ TEST(Demo, LayersOfTheChapterAndTheRealOnesAreServed) {
   const json list = server.HeadwiseJson({"list"});
   std::vector<std::string> names;
   for (const json& layer : list["layers"]) names.push_back(layer["name"]);
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("minilm", "smollm2", "two-head",
-                                                     "two-head-unequal"));
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre("minilm", "smollm2", "two-head", "two-head-unequal"));
 }
 
 }  // namespace

@@ -14,8 +14,7 @@ TEST(Memory, ForwardAtT4096NeedsLessThanATenthOfItsScores) {
   ServerProcess server;
   const auto client = ConnectTo(server);
   LoadStored(client.get(), "layer", "data/smollm2", "12");
-  const auto short_request =
-      MakeForwardRequest("layer", RandomFloats(16 * kWidth, 1), {16});
+  const auto short_request = MakeForwardRequest("layer", RandomFloats(16 * kWidth, 1), {16});
   ASSERT_TRUE(client->Forward(short_request).ok());
   const int64_t before = server.PeakResidentBytes();
   const auto request = MakeForwardRequest("layer", RandomFloats(kLength * kWidth, 2), {kLength});

@@ -109,8 +109,8 @@ CommandResult RunProgram(const std::string& program, const std::vector<std::stri
 }
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments) {
-  std::vector<std::string> all = {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                                  "--repository", HEADWISE_TEST_DATA};
+  std::vector<std::string> all = {"--listen",    "127.0.0.1:0",  "--metrics",
+                                  "127.0.0.1:0", "--repository", HEADWISE_TEST_DATA};
   all.insert(all.end(), arguments.begin(), arguments.end());
   pid_ = Spawn("headwise-server", all, dir_.Path("out"), dir_.Path("err"));
   running_ = true;
@@ -124,7 +124,8 @@ ServerProcess::ServerProcess(std::vector<std::string> arguments) {
   const std::vector<std::string> words =
       absl::StrSplit(line.substr(0, line.find('\n')), ' ');  // listening A metrics B
   CHECK(words.size() == 4 && words[0] == "listening" && words[2] == "metrics")
-      << "first line: " << line << "\n" << Log();
+      << "first line: " << line << "\n"
+      << Log();
   address_ = words[1];
   metrics_ = words[3];
 }

@@ -54,9 +54,9 @@ class ServerProcess {
   // Exit code after the process has ended; -1 if it has not within `seconds`.
   int WaitForExit(double seconds);
 
-  std::string Log() const;              // what it wrote to stderr so far
-  int64_t ResidentBytes() const;        // VmRSS
-  int64_t PeakResidentBytes() const;    // VmHWM
+  std::string Log() const;            // what it wrote to stderr so far
+  int64_t ResidentBytes() const;      // VmRSS
+  int64_t PeakResidentBytes() const;  // VmHWM
 
  private:
   int64_t StatusBytes(const std::string& key) const;

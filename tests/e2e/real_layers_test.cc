@@ -73,8 +73,7 @@ TEST_P(RealLayers, ForwardGivesTheExpectedYAndP) {
     const std::vector<double> y = ReadDoubles(*expected, absl::StrCat("layer", layer, ".y"));
     EXPECT_TRUE(AllNear(TensorFloats(response, "y"), y, kYError * LargestMagnitude(y)));
     for (size_t b = 0; b < input.lengths.size(); ++b) {
-      const std::vector<double> p =
-          ReadDoubles(*expected, absl::StrCat("layer", layer, ".p.", b));
+      const std::vector<double> p = ReadDoubles(*expected, absl::StrCat("layer", layer, ".p.", b));
       EXPECT_TRUE(AllNear(TensorFloats(response, absl::StrCat("p.", b)), p, kPError));
     }
   }
@@ -95,14 +94,14 @@ TEST_P(RealLayers, TogetherAloneAndConcurrentlyGiveTheSameBits) {
     const std::vector<float> share(y.begin() + static_cast<int64_t>(row),
                                    y.begin() + static_cast<int64_t>(row + alone.back().size()));
     EXPECT_TRUE(SameBits(alone.back(), share));
-    EXPECT_TRUE(SameBits(TensorFloats(response, "p.0"),
-                         TensorFloats(together, absl::StrCat("p.", b))));
+    EXPECT_TRUE(
+        SameBits(TensorFloats(response, "p.0"), TensorFloats(together, absl::StrCat("p.", b))));
     row += alone.back().size();
   }
   uint32_t most_requests = 0;
   for (int round = 0; round < 50 && most_requests < 2; ++round) {
-    std::vector<absl::StatusOr<v1::ForwardResponse>> answers(
-        requests.size(), absl::UnknownError("not asked"));
+    std::vector<absl::StatusOr<v1::ForwardResponse>> answers(requests.size(),
+                                                             absl::UnknownError("not asked"));
     std::vector<std::thread> threads;
     for (size_t b = 0; b < requests.size(); ++b) {
       threads.emplace_back([&, b] { answers[b] = client_->Forward(requests[b]); });
@@ -155,8 +154,7 @@ TEST_P(RealLayers, AblationsGiveTheExpectedEffects) {
     const nlohmann::json& figures = expected.at(absl::StrCat("layer", layer));
     v1::AblateRequest request;
     request.set_layer(Name(layer));
-    *request.mutable_input() =
-        MakeForwardRequest(Name(layer), input.x, input.lengths).input();
+    *request.mutable_input() = MakeForwardRequest(Name(layer), input.x, input.lengths).input();
     request.set_sweep(v1::LEAVE_ONE_OUT);
     auto heads = client_->Ablate(request);
     ASSERT_TRUE(heads.ok()) << heads.status();

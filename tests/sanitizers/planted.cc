@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fault on purpose, so that a sanitizer build shows that it would find one. Linked with a target's
-// library and run by ctest, which expects the report.
+// A fault on purpose, so that a sanitizer build shows that it would find one. Linked with a
+// target's library and run by ctest, which expects the report.
 #include <cstdio>
 #include <cstring>
 #include <string>

@@ -158,8 +158,7 @@ TEST(Ablate, FactorOneIsNoAblation) {
   AblateRequest request;
   request.layer = "layer";
   request.input = input.get();
-  request.ablations = {
-      {{{.kind = InterventionKind::kScale, .heads = {0, 1, 2, 3}, .scale = 1.0}}}};
+  request.ablations = {{{{.kind = InterventionKind::kScale, .heads = {0, 1, 2, 3}, .scale = 1.0}}}};
   request.return_y = true;
   request.return_all_ablation_y = true;
   auto result = AblateNow(engine.get(), std::move(request));
@@ -195,8 +194,9 @@ TEST(Ablate, GramIsTheSumOfProductsOfContributions) {
   auto engine = MakeEngine(2);
   Load(engine.get(), "layer", RandomLayer(Grouped(), 3));
   const TestInput input(16, RandomFloats(40 * 16, 4), {33, 7});
-  const auto plain = ByName(
-      ForwardNow(engine.get(), MakeForward("layer", input, kOutputY | kOutputContributions))->outputs);
+  const auto plain =
+      ByName(ForwardNow(engine.get(), MakeForward("layer", input, kOutputY | kOutputContributions))
+                 ->outputs);
   AblateRequest request;
   request.layer = "layer";
   request.input = input.get();

@@ -181,8 +181,7 @@ TEST_F(ExecutorTest, EndingTheEngineAnswersWhatWaits) {
 
 TEST_F(ExecutorTest, AReplacedLayerServesWhatWasAskedOfIt) {
   Make();
-  const std::vector<float> before =
-      ByName(ForwardNow(engine_.get(), Request())->outputs).at("y");
+  const std::vector<float> before = ByName(ForwardNow(engine_.get(), Request())->outputs).at("y");
   std::future<Answer> old_layer, new_layer;
   {
     HeldSlot held(engine_.get());

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/layer/demo_layers.h"
@@ -57,6 +59,11 @@ TEST(StoredLayers, Smollm2) {
   ExpectAgrees(Smollm2(12), 4e-6, 5e-6);
 }
 
+nlohmann::json ReadJson(const std::string& relative) {
+  std::ifstream stream(TestPath(relative));
+  return nlohmann::json::parse(stream);
+}
+
 void Flatten(const nlohmann::json& value, std::vector<double>* out) {
   if (!value.is_array()) return out->push_back(value.get<double>());
   for (const nlohmann::json& element : value) Flatten(element, out);
@@ -73,8 +80,7 @@ TEST(StoredLayers, TwoHeadLayersNumberByNumber) {
     ASSERT_TRUE(result.ok()) << result.status();
     auto outputs = ByName(result->outputs);
     const std::string folder = demo.name == "two-head" ? "two_head" : "two_head_unequal";
-    std::ifstream stream(TestPath(absl::StrCat("data/", folder, "/expected.json")));
-    const nlohmann::json expected = nlohmann::json::parse(stream);
+    const nlohmann::json expected = ReadJson(absl::StrCat("data/", folder, "/expected.json"));
     for (const auto& [name, values] : expected.items()) {
       std::vector<double> numbers;
       Flatten(values, &numbers);
@@ -84,26 +90,74 @@ TEST(StoredLayers, TwoHeadLayersNumberByNumber) {
   }
 }
 
-// Leave-one-out effects of trained heads against float64 figures.
-TEST(StoredLayers, LeaveOneOutOfMinilm) {
-  const StoredCase stored = Minilm(0);
+void ExpectEffect(const Effect& effect, const nlohmann::json& expected) {
+  const double relative = expected["relative_l2"].get<double>();
+  EXPECT_NEAR(*effect.relative_l2, relative, 1e-5 * relative);
+  EXPECT_NEAR(*effect.cosine, expected["cosine"].get<double>(), 1e-6);
+  const double l2 = expected["l2"].get<double>();
+  EXPECT_NEAR(*effect.l2, l2, 1e-5 * l2);
+}
+
+// A sweep over all tokens against the float64 figures `expected`, one entry an ablation.
+void ExpectSweep(const StoredCase& stored, SweepTarget target, const nlohmann::json& expected) {
   const std::unique_ptr<Engine> engine = MakeEngine();
   Load(engine.get(), "layer", stored.layer);
   AblateRequest request;
   request.layer = "layer";
   request.input = stored.input.get();
   request.sweep = SweepKind::kLeaveOneOut;
+  request.target = target;
   const auto result = AblateNow(engine.get(), std::move(request));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->forwards, 1);
-  ASSERT_EQ(result->ablations.size(), 12u);
-  // tests/data/minilm/README.md: head 11 least, heads 4 and 2 most.
-  EXPECT_NEAR(*result->ablations[11].pooled.relative_l2, 0.177, 5e-4);
-  EXPECT_NEAR(*result->ablations[4].pooled.relative_l2, 0.494, 5e-4);
-  EXPECT_NEAR(*result->ablations[2].pooled.relative_l2, 0.489, 5e-4);
-  for (const AblationEffect& effect : result->ablations) {
-    EXPECT_THAT(effect.heads, ElementsAre(effect.index));
+  ASSERT_EQ(result->ablations.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("ablation ", i));
+    const AblationEffect& effect = result->ablations[i];
+    ExpectEffect(effect.pooled, expected[i]);
+    if (!expected[i].contains("per_sequence")) continue;
+    const nlohmann::json& sequences = expected[i]["per_sequence"];
+    ASSERT_EQ(effect.per_sequence.size(), sequences["l2"].size());
+    for (size_t b = 0; b < effect.per_sequence.size(); ++b) {
+      ExpectEffect(effect.per_sequence[b], {{"l2", sequences["l2"][b]},
+                                            {"relative_l2", sequences["relative_l2"][b]},
+                                            {"cosine", sequences["cosine"][b]}});
+    }
   }
+}
+
+// Named ablations, each of several heads: pairs of heads, all heads.
+void ExpectAblations(const StoredCase& stored, const nlohmann::json& expected) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Load(engine.get(), "layer", stored.layer);
+  AblateRequest request;
+  request.layer = "layer";
+  request.input = stored.input.get();
+  for (const nlohmann::json& entry : expected) {
+    Intervention zero;
+    zero.heads = entry["heads"].get<std::vector<int64_t>>();
+    request.ablations.push_back({{zero}});
+  }
+  const auto result = AblateNow(engine.get(), std::move(request));
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("ablation ", i));
+    ExpectEffect(result->ablations[i].pooled, expected[i]);
+  }
+}
+
+TEST(StoredLayers, EffectsOfMinilmHeads) {
+  const nlohmann::json expected = ReadJson("data/minilm/expected_ablation.json");
+  ExpectSweep(Minilm(0), SweepTarget::kHeads, expected["layer0"]["heads"]);
+  ExpectSweep(Minilm(3), SweepTarget::kHeads, expected["layer3"]["heads"]);
+  ExpectAblations(Minilm(0), expected["layer0"]["pairs"]);
+}
+
+TEST(StoredLayers, EffectsOfSmollm2HeadsAndGroups) {
+  const nlohmann::json expected = ReadJson("data/smollm2/expected_ablation.json");
+  ExpectSweep(Smollm2(12), SweepTarget::kHeads, expected["layer12"]["heads"]);
+  ExpectSweep(Smollm2(12), SweepTarget::kGroups, expected["layer12"]["kv_groups"]);
+  ExpectAblations(Smollm2(12), expected["layer12"]["pairs"]);
 }
 
 // The seeds: batch 2, 10 tokens, width 512, 8 heads.

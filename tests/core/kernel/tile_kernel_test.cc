@@ -23,7 +23,7 @@ std::vector<KernelPath> Paths() {
 }
 
 std::vector<float> Multiply(KernelPath path, const TileShape& s, const std::vector<float>& a,
-                       const std::vector<float>& b, float filling) {
+                            const std::vector<float>& b, float filling) {
   auto kernel = GetTileKernel(path, s);
   EXPECT_TRUE(kernel.ok()) << kernel.status();
   std::vector<float> c(static_cast<size_t>(s.m * s.ldc), filling);
@@ -57,19 +57,18 @@ TEST(TileKernel, ExactOnSmallIntegers) {
             const TileShape s{m, n, k, k + 3, n + 1, n + 2, accumulate};
             const auto a = SmallIntegers(m * s.lda, 1), b = SmallIntegers(k * s.ldb, 2);
             // What is not accumulated into must be overwritten, whatever it holds.
-            const float filling =
-                accumulate ? 5.0f : std::numeric_limits<float>::quiet_NaN();
+            const float filling = accumulate ? 5.0f : std::numeric_limits<float>::quiet_NaN();
             const auto c = Multiply(path, s, a, b, filling);
             for (int64_t i = 0; i < m; ++i) {
               for (int64_t j = 0; j < n; ++j) {
                 float expected = accumulate ? 5.0f : 0.0f;
                 for (int64_t x = 0; x < k; ++x) {
-                  expected += a[static_cast<size_t>(i * s.lda + x)] *
-                              b[static_cast<size_t>(x * s.ldb + j)];
+                  expected +=
+                      a[static_cast<size_t>(i * s.lda + x)] * b[static_cast<size_t>(x * s.ldb + j)];
                 }
                 ASSERT_EQ(c[static_cast<size_t>(i * s.ldc + j)], expected)
-                    << "path " << static_cast<int>(path) << " m " << m << " n " << n << " k " << k << " at "
-                    << i << "," << j;
+                    << "path " << static_cast<int>(path) << " m " << m << " n " << n << " k " << k
+                    << " at " << i << "," << j;
               }
             }
           }
@@ -96,8 +95,8 @@ TEST(PackedMatrix, LongSumsAreCutAtFixedPlaces) {
   for (const int64_t depth : {1, 1024, 1025, 2048, 2500}) {
     constexpr int64_t kColumns = 70, kRows = 5;
     const auto weights = RandomFloats(kColumns * depth, 3), a = RandomFloats(kRows * depth, 4);
-    auto packed = PackedMatrix::Pack(BestKernelPath(), weights, {}, kColumns, depth, {64, 6}, depth,
-                                     64);
+    auto packed =
+        PackedMatrix::Pack(BestKernelPath(), weights, {}, kColumns, depth, {64, 6}, depth, 64);
     ASSERT_TRUE(packed.ok()) << packed.status();
     for (size_t block = 0; block < 2; ++block) {
       std::vector<float> c(kRows * 64), one(64);
@@ -108,9 +107,9 @@ TEST(PackedMatrix, LongSumsAreCutAtFixedPlaces) {
         for (int64_t j = 0; j < place.width; ++j) {
           double expected = 0.0;
           for (int64_t x = 0; x < depth; ++x) {
-            expected += static_cast<double>(a[static_cast<size_t>(i * depth + x)]) *
-                        static_cast<double>(
-                            weights[static_cast<size_t>((place.column + j) * depth + x)]);
+            expected +=
+                static_cast<double>(a[static_cast<size_t>(i * depth + x)]) *
+                static_cast<double>(weights[static_cast<size_t>((place.column + j) * depth + x)]);
           }
           const float value = c[static_cast<size_t>(i * 64 + j)];
           EXPECT_NEAR(static_cast<double>(value), expected,

@@ -143,7 +143,8 @@ TEST(VectorOps, GramOfSmallIntegersIsExact) {
   for (const int64_t rows : {1, 2, 4, 5, 9, 13}) {
     constexpr int64_t kTokens = 3, kWidth = 32;
     std::vector<float> m;
-    for (int64_t i = 0; i < kTokens * rows * kWidth; ++i) m.push_back(static_cast<float>(i % 7 - 3));
+    for (int64_t i = 0; i < kTokens * rows * kWidth; ++i)
+      m.push_back(static_cast<float>(i % 7 - 3));
     std::vector<double> gram(static_cast<size_t>(rows * rows), 1.0);
     AddGram(m.data(), kTokens, rows, kWidth, gram.data());
     for (int64_t r = 0; r < rows; ++r) {
