@@ -179,6 +179,7 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
   auto valid = ValidateInput(item->layer->spec(), input, limits_.max_sequences);
   if (!valid.ok()) return valid.status();
   item->input = *std::move(valid);
+  item->work = EstimateWork(item->layer->spec(), item->input);
   item->owner = std::move(input.owner);
   item->outputs = outputs;
   item->context = std::move(context);

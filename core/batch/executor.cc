@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/batch/executor.h"
 
+#include <algorithm>
+#include <chrono>
 #include <future>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace headwise {
+namespace {
+
+// How long cancellations that were sent together may take to arrive one after the other.
+constexpr std::chrono::milliseconds kBurst(3);
+
+}  // namespace
 
 Executor::Executor(const ExecutorOptions& options)
     : options_(options), pool_(options.threads), queue_(options.queue_tokens) {
@@ -75,6 +85,34 @@ void Executor::RunExclusive(const std::function<void()>& job) {
   ran.get_future().wait();
 }
 
+absl::Status Executor::WorthStarting(const WorkItem& item, absl::Time now) const {
+  if (absl::Status alive = item.Alive(now); !alive.ok()) return alive;
+  const auto known = pace_.find(item.layer);
+  if (known == pace_.end()) return absl::OkStatus();
+  const absl::Duration needed = absl::Seconds(known->second * item.work);
+  const absl::Duration left = item.context.deadline - now;
+  if (left >= needed / 2) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "deadline: must leave time for the work, about ", absl::ToInt64Microseconds(needed),
+      " us; was ", absl::ToInt64Microseconds(left), " us ahead after the queue"));
+}
+
+void Executor::LetBurstArrive() {
+  const auto end = std::chrono::steady_clock::now() + kBurst;
+  MutexLock lock(&mu_);
+  while (!stop_ && work_.WaitUntil(&mu_, end)) {
+  }
+}
+
+void Executor::LearnPace(const std::shared_ptr<const AttentionLayer>& layer, double work,
+                         absl::Duration took) {
+  std::erase_if(pace_, [](const auto& entry) { return entry.first.expired(); });
+  if (took <= absl::ZeroDuration() || work <= 0.0) return;
+  const double pace = absl::ToDoubleSeconds(took) / work;
+  const auto [entry, is_new] = pace_.emplace(layer, pace);
+  if (!is_new) entry->second = std::min(entry->second, pace);
+}
+
 void Executor::Lead() {
   UseOneOpenMpThread();
   for (;;) {
@@ -90,8 +128,10 @@ void Executor::Lead() {
       } else if (stop_) {
         return;
       } else {
-        batch = queue_.TakeBatch(options_.clock->Now(), options_.max_batch_requests,
-                                 options_.max_batch_tokens, &dropped);
+        const absl::Time now = options_.clock->Now();
+        batch = queue_.TakeBatch(
+            options_.max_batch_requests, options_.max_batch_tokens,
+            [&](const WorkItem& item) { return WorthStarting(item, now); }, &dropped);
         for (const auto& [item, status] : dropped) CountDropped(status);
         if (!batch.empty()) ++stats_.passes;
         stats_.pass_requests += static_cast<int64_t>(batch.size());
@@ -101,7 +141,15 @@ void Executor::Lead() {
     AnswerDropped(std::move(dropped));
     if (job) job();
     if (batch.empty()) continue;
-    Pass(std::move(batch), &pool_, &memory_, options_.clock).Run();
+    const std::shared_ptr<const AttentionLayer> layer = batch.front()->layer;
+    double work = 0.0;
+    for (const auto& item : batch) work += item->work;
+    const Pass::Outcome outcome = Pass(std::move(batch), &pool_, &memory_, options_.clock).Run();
+    if (outcome.complete) {
+      LearnPace(layer, work, outcome.took);
+    } else {
+      LetBurstArrive();
+    }
     memory_.Trim();
   }
 }

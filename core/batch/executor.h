@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -41,6 +42,10 @@ struct ExecutorStats {
 // that fit. There is no timer: an idle executor starts a lone request at once, and a request waits
 // for at most the running pass and those queued before it. Thread-safe.
 //
+// A request is not started if its deadline leaves less than half of the shortest time that its
+// layer ever took for as much work: it would compute for nobody, and the next one would start as
+// late.
+//
 // Enqueue takes ownership only if it returns OK, and never blocks on compute; RESOURCE_EXHAUSTED
 // means retry later. An accepted item's `done` is called exactly once, on a compute thread (or on
 // the thread that calls DropDead), also for cancelled and expired items.
@@ -65,11 +70,21 @@ class Executor {
  private:
   void Lead();  // loop of the thread that leads passes
   void AnswerDropped(WorkQueue::Dropped dropped);
+  absl::Status WorthStarting(const WorkItem& item, absl::Time now) const;
+  // After a pass that was called off: a client that goes away takes all its calls with it, and the
+  // next in the queue is likely one of them. Waits a moment for the news.
+  void LetBurstArrive();
+  void LearnPace(const std::shared_ptr<const AttentionLayer>& layer, double work,
+                 absl::Duration took);
   void CountDropped(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ExecutorOptions options_;
   WorkerPool pool_;
   PassMemory memory_;  // of the leader
+
+  // Fewest seconds that a unit of work took, for each layer in use. (A Duration is too coarse: a
+  // unit takes less than a nanosecond.) Of the leader.
+  std::map<std::weak_ptr<const AttentionLayer>, double, std::owner_less<>> pace_;
 
   mutable Mutex mu_;
   CondVar work_;

@@ -33,14 +33,14 @@ Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassM
   }
 }
 
-void Pass::Run() {
+Pass::Outcome Pass::Run() {
   Pack();
   Project();
   Attend();
   ProjectOut();
   Ablate();
   Unpack();
-  Answer();
+  return Answer();
 }
 
 bool Pass::Dead(Member* member) {
@@ -163,8 +163,10 @@ void Pass::ProjectOut() {
   });
 }
 
-void Pass::Answer() {
-  const int64_t compute_us = absl::ToInt64Microseconds(clock_->Now() - started_);
+Pass::Outcome Pass::Answer() {
+  const absl::Duration took = clock_->Now() - started_;
+  const int64_t compute_us = absl::ToInt64Microseconds(took);
+  bool complete = true;
   for (const std::unique_ptr<Member>& member : members_) {
     WorkItem& item = *member->item;
     PassInfo& info = member->result.pass;
@@ -177,11 +179,13 @@ void Pass::Answer() {
     info.compute_us = compute_us;
     const absl::Status alive = item.Alive(clock_->Now());
     if (!alive.ok()) {
+      complete = false;
       item.done(alive);
     } else {
       item.done(std::move(member->result));
     }
   }
+  return {complete, took};
 }
 
 }  // namespace headwise

@@ -40,8 +40,13 @@ class Pass {
   Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
        const Clock* clock);
 
+  struct Outcome {
+    bool complete = false;  // nobody was called off on the way
+    absl::Duration took;    // of the stages
+  };
+
   // Runs all stages, then answers every request.
-  void Run();
+  Outcome Run();
 
  private:
   // A request of the pass.
@@ -81,7 +86,7 @@ class Pass {
   void UnpackMember(Member* member);
   void UnpackHeads(const Member& member, ProjectionRole role, float* out);
   void UnpackContributions(Member* member, float* out);
-  void Answer();
+  Outcome Answer();
 
   // Runs tasks on the pool; skips the rest once no request is left alive.
   void RunTasks(int64_t count, Task task);

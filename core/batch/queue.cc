@@ -40,13 +40,13 @@ std::unique_ptr<WorkItem> WorkQueue::Take(std::deque<std::unique_ptr<WorkItem>>:
   return item;
 }
 
-WorkQueue::Items WorkQueue::TakeBatch(absl::Time now, int64_t max_requests, int64_t max_tokens,
+WorkQueue::Items WorkQueue::TakeBatch(int64_t max_requests, int64_t max_tokens, Check check,
                                       Dropped* dropped) {
   Items batch;
   int64_t batch_tokens = 0;
   for (auto at = items_.begin(); at != items_.end();) {
-    if (absl::Status alive = (*at)->Alive(now); !alive.ok()) {
-      dropped->emplace_back(Take(&at), std::move(alive));
+    if (absl::Status worth = check(**at); !worth.ok()) {
+      dropped->emplace_back(Take(&at), std::move(worth));
       continue;
     }
     const WorkItem& item = **at;

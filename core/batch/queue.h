@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/batch/work_item.h"
@@ -29,9 +30,12 @@ class WorkQueue {
   // request alone exceeds the limit.
   absl::Status Push(std::unique_ptr<WorkItem>* item);
 
+  // OK for a request that is worth starting, else why it isn't.
+  using Check = absl::FunctionRef<absl::Status(const WorkItem&)>;
+
   // The next batch: at most max_requests (0: no limit) and max_tokens query tokens, but at least
-  // one request. Cancelled and expired ones that it meets go to `dropped`.
-  Items TakeBatch(absl::Time now, int64_t max_requests, int64_t max_tokens, Dropped* dropped);
+  // one request. Those that it meets and that don't pass `check` go to `dropped`.
+  Items TakeBatch(int64_t max_requests, int64_t max_tokens, Check check, Dropped* dropped);
 
   // All that are cancelled or expired.
   void TakeDead(absl::Time now, Dropped* dropped);

@@ -113,6 +113,11 @@ absl::Status ReadOrder(const LayerSpec& spec, const AttentionInput& input, Valid
                                    : "must be >= 0",
                      absl::StrCat(*input.window));
     }
+    constexpr int64_t kWidest = std::numeric_limits<uint32_t>::max();
+    if (*input.window > kWidest) {
+      return Invalid("window", absl::StrCat("must be at most ", kWidest),
+                     absl::StrCat(*input.window));
+    }
     valid->window = *input.window;
   }
   if (!valid->causal || input.causal != CausalMode::kLayer) return absl::OkStatus();
@@ -294,6 +299,23 @@ int64_t OutputBytes(const LayerSpec& spec, const ValidInput& input, uint32_t out
   if (outputs & kOutputContributions) floats += n * h * static_cast<double>(spec.d_out);
   constexpr double kMost = 4.0e18;
   return static_cast<int64_t>(std::min(kMost, 4.0 * floats));
+}
+
+double EstimateWork(const LayerSpec& spec, const ValidInput& input) {
+  constexpr double kSoftmax = 32.0;
+  const double n = static_cast<double>(input.query_rows);
+  const double m = static_cast<double>(input.key_rows);
+  double work = n * static_cast<double>(spec.d_model * spec.q_width()) +
+                m * static_cast<double>(spec.d_memory * (spec.k_width() + spec.v_width())) +
+                n * static_cast<double>(spec.z_width() * spec.d_out);
+  const double per_pair = static_cast<double>(spec.q_width() + spec.z_width()) +
+                          kSoftmax * static_cast<double>(spec.heads);
+  for (size_t s = 0; s < input.queries.size(); ++s) {
+    const int64_t band = input.window < 0 ? input.keys[s] : 2 * input.window + 1;
+    const double visible = static_cast<double>(std::min(input.keys[s], band));
+    work += static_cast<double>(input.queries[s]) * visible * per_pair * (input.causal ? 0.5 : 1.0);
+  }
+  return work;
 }
 
 }  // namespace headwise

@@ -47,6 +47,10 @@ absl::StatusOr<ValidInput> ValidateInput(const LayerSpec& spec, const AttentionI
 // Bytes that `outputs` (bits of OutputBit) of such an input take, saturated at 2^62.
 int64_t OutputBytes(const LayerSpec& spec, const ValidInput& input, uint32_t outputs);
 
+// Estimated multiply-adds of a forward, with the softmax of a score counted as 32. For comparing
+// requests of one layer with each other.
+double EstimateWork(const LayerSpec& spec, const ValidInput& input);
+
 }  // namespace headwise
 
 #endif  // HEADWISE_CORE_BATCH_VALIDATE_H_

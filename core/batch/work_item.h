@@ -44,6 +44,7 @@ struct WorkItem {
   std::optional<AblationWork> ablation;
   RequestContext context;
   absl::Time accepted;
+  double work = 0.0;                                     // estimated multiply-adds, EstimateWork
   std::function<void(absl::StatusOr<WorkResult>)> done;  // called exactly once
 
   // What the queue's bound counts: an empty request takes a place too.

@@ -32,17 +32,18 @@ int StringRace() {
 }
 
 int Overflow() {
-  char* bytes = new char[16];
+  char* const bytes = new char[16];
   std::memset(bytes, 1, 16);
-  volatile size_t index = 16;
-  const int read = bytes[index];  // one beyond the end
+  char* volatile hidden = bytes;  // so that the fault is met when it runs, not when it is compiled
+  const int read = hidden[16];    // one beyond the end
   delete[] bytes;
   return read == 77 ? 1 : 0;
 }
 
 int Undefined() {
   volatile int largest = 2147483647;
-  return largest + 1 > 0 ? 1 : 0;
+  std::printf("%d\n", largest + 1);
+  return 0;
 }
 
 }  // namespace

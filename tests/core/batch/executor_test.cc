@@ -136,6 +136,26 @@ TEST_F(ExecutorTest, ExpiredRequestsLeaveBeforeAnyKernel) {
   EXPECT_EQ(engine_->stats().dropped_expired, 1);
 }
 
+TEST_F(ExecutorTest, WhatCannotEndInTimeIsNotStarted) {
+  // The real clock: the executor learns what the work takes.
+  auto engine = MakeEngine(1);
+  Load(engine.get(), "layer", RandomLayer(BasicSpec(16, 2), 1));
+  constexpr int64_t kLength = 3000;  // some milliseconds
+  ASSERT_TRUE(Ask(engine.get(), Request(kLength)).get().ok());
+  const int64_t passes = engine->stats().passes;
+  std::future<Answer> hopeless, patient;
+  {
+    HeldSlot held(engine.get());
+    ForwardRequest request = Request(kLength);
+    request.context.deadline = absl::Now() + absl::Microseconds(1500);
+    hopeless = Ask(engine.get(), std::move(request));
+    patient = Ask(engine.get(), Request(kLength));
+  }
+  EXPECT_TRUE(absl::IsDeadlineExceeded(hopeless.get().status()));
+  EXPECT_TRUE(patient.get().ok());
+  EXPECT_EQ(engine->stats().passes, passes + 1);
+}
+
 TEST_F(ExecutorTest, ExpiredOnArrivalIsRefusedAtTheDoor) {
   Make();
   ForwardRequest request = Request();

@@ -35,7 +35,9 @@ class WorkQueueTest : public ::testing::Test {
 
   std::vector<int64_t> Take(int64_t max_requests, int64_t max_tokens) {
     std::vector<int64_t> tokens;
-    for (const auto& item : queue_.TakeBatch(clock_.Now(), max_requests, max_tokens, &dropped_)) {
+    for (const auto& item : queue_.TakeBatch(
+             max_requests, max_tokens,
+             [this](const WorkItem& item) { return item.Alive(clock_.Now()); }, &dropped_)) {
       tokens.push_back(item->input.query_rows);
     }
     return tokens;
