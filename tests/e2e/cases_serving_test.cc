@@ -92,7 +92,7 @@ class OneWorker {
   OneWorker() : server_({"--threads", "1", "--max-batch-requests", "1"}) {
     const auto client = ConnectTo(server_);
     UploadRandomLayer(client.get(), "slow", kSlowWidth, kSlowHeads);
-    request_ = SlowRequest(12000);
+    request_ = SlowRequest(8000);
     EXPECT_TRUE(client->Forward(request_).ok());  // the first call warms connection and pages
     std::vector<double> seconds;
     for (int i = 0; i < 7; ++i) {
