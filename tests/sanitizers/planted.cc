@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fault on purpose, so that a sanitizer build shows that it would find one. Linked with a
 // target's library and run by ctest, which expects the report.
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -10,13 +11,17 @@
 
 namespace {
 
-// Two workers of a pool write one variable without a lock.
+// Two workers of a pool write one variable without a lock. Each waits until the other is there, by
+// relaxed atomics, which order nothing.
 int Race() {
   long shared = 0;
+  std::atomic<int> there{0};
   headwise::WorkerPool pool(2);
-  for (int round = 0; round < 100; ++round) {
-    pool.Run(1000, [&](int64_t task, int) { shared += task; });
-  }
+  pool.Run(2, [&](int64_t task, int) {
+    there.fetch_add(1, std::memory_order_relaxed);
+    while (there.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
+    shared += task + 1;
+  });
   return shared == 0 ? 1 : 0;
 }
 
