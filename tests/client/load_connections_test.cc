@@ -2,6 +2,7 @@
 // headwise-load against a stub server over loopback.
 #include <atomic>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -23,9 +24,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Established connections to 127.0.0.1:PORT as the kernel's tables list them: rows whose remote end
-// is that port. Not the way in which headwise-load counts.
+// is that port. Not the way in which headwise-load counts. A row may come twice while other
+// programs' connections come and go, so they are told apart by their local end.
 int EstablishedTo(int port) {
-  int count = 0;
+  std::set<std::string> local_ends;
   for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
     std::ifstream table(path);
     std::string line;
@@ -34,10 +36,10 @@ int EstablishedTo(int port) {
       std::string slot, local, peer, state;
       fields >> slot >> local >> peer >> state;
       const bool to_port = absl::EndsWith(peer, absl::StrFormat("0100007F:%04X", port));
-      if (to_port && state == "01") ++count;
+      if (to_port && state == "01") local_ends.insert(local);
     }
   }
-  return count;
+  return static_cast<int>(local_ends.size());
 }
 
 struct Outcome {
