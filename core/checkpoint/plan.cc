@@ -137,6 +137,16 @@ Shape ExpectedShape(const LayerSpec& spec, TensorRole role) {
       return {q + k + v};
     case TensorRole::kOBias:
       return {spec.d_out};
+    case TensorRole::kQNorm:
+    case TensorRole::kQNormBias:
+      return {spec.qk_norm->span == QkNormSpan::kHead ? spec.dk.front() : q};
+    case TensorRole::kKNorm:
+    case TensorRole::kKNormBias:
+      return {spec.qk_norm->span == QkNormSpan::kHead ? spec.dk.front() : k};
+    case TensorRole::kSinks:
+      return {spec.heads};
+    case TensorRole::kPositionBias:
+      return {spec.position_bias->buckets, spec.heads};
   }
   return {};
 }

@@ -213,6 +213,18 @@ const char* TensorRoleName(TensorRole role) {
       return "QKV_BIAS";
     case TensorRole::kOBias:
       return "O_BIAS";
+    case TensorRole::kQNorm:
+      return "Q_NORM";
+    case TensorRole::kKNorm:
+      return "K_NORM";
+    case TensorRole::kQNormBias:
+      return "Q_NORM_BIAS";
+    case TensorRole::kKNormBias:
+      return "K_NORM_BIAS";
+    case TensorRole::kSinks:
+      return "SINKS";
+    case TensorRole::kPositionBias:
+      return "POSITION_BIAS";
   }
   return "UNKNOWN";
 }

@@ -24,6 +24,12 @@ enum class TensorRole : uint8_t {
   kVBias,
   kQkvBias,
   kOBias,
+  kQNorm,
+  kKNorm,
+  kQNormBias,
+  kKNormBias,
+  kSinks,
+  kPositionBias,
 };
 
 // "Q_WEIGHT", …
@@ -47,6 +53,14 @@ struct LayerMatrices {
   std::vector<float> bk;  // [sum dk over G]
   std::vector<float> bv;  // [sum dv over G]
   std::vector<float> bo;  // [d_out]
+
+  // QK-norm, by its span: HEAD [dk] for all heads, HEADS and WIDTH [sum dk over H] for q and
+  // [sum dk over G] for k.
+  std::vector<float> q_norm, k_norm;            // weights
+  std::vector<float> q_norm_bias, k_norm_bias;  // the same sizes; empty: none
+
+  std::vector<float> sinks;          // [H] logits, not scaled
+  std::vector<float> position_bias;  // T5: [buckets, H]
 };
 
 // Unpacks `tensors` by the resolved `spec`'s orientation and fused layout. INVALID_ARGUMENT for a
