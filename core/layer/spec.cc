@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/layer/spec_rules.h"
 
 namespace headwise {
 namespace {
@@ -21,12 +22,7 @@ constexpr int64_t kMaxWindow = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxHeadId = std::numeric_limits<int32_t>::max();
 
 absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
-
-absl::Status Unsupported(absl::string_view field, absl::string_view was) {
-  return absl::UnimplementedError(
-      absl::StrCat(field, ": not carried out by this release; was ", was));
+  return spec_rules::Invalid(field, rule, was);
 }
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
@@ -184,81 +180,37 @@ absl::Status CheckScale(const LayerSpec& spec) {
   return Invalid("scale", "must be finite", absl::StrCat(*spec.scale));
 }
 
-absl::Status ResolveRope(LayerSpec* spec) {
-  if (!spec->rope.has_value()) return absl::OkStatus();
-  RopeSpec& rope = *spec->rope;
-  if (rope.layout == RopeLayout::kUnspecified) {
-    return Invalid("rope.layout", "must be HALF or INTERLEAVED", "unspecified");
-  }
-  int64_t narrowest = spec->dk.front();
-  bool differ = false;
-  for (const int64_t width : spec->dk) {
-    differ = differ || width != narrowest;
-    if (width < narrowest) narrowest = width;
-  }
-  if (rope.dims == 0) {
-    if (differ) return Invalid("rope.dims", "must be given where heads differ in dk", "0");
-    rope.dims = narrowest;
-  }
-  if (rope.dims < 2 || rope.dims % 2 != 0 || rope.dims > narrowest) {
-    return Invalid("rope.dims",
-                   absl::StrCat("must be even, at least 2 and at most dk (", narrowest, ")"),
-                   absl::StrCat(rope.dims));
-  }
-  if (!std::isfinite(rope.base) || rope.base <= 0.0) {
-    return Invalid("rope.base", "must be finite and positive", absl::StrCat(rope.base));
-  }
-  return absl::OkStatus();
+absl::Status CheckPositive(absl::string_view field, const std::optional<double>& value) {
+  if (!value.has_value() || (std::isfinite(*value) && *value > 0.0)) return absl::OkStatus();
+  return Invalid(field, "must be finite and positive", absl::StrCat(*value));
 }
 
-const char* RopeScalingName(RopeScaling scaling) {
-  switch (scaling) {
-    case RopeScaling::kDefault:
-      return "DEFAULT";
-    case RopeScaling::kLinear:
-      return "LINEAR";
-    case RopeScaling::kDynamic:
-      return "DYNAMIC";
-    case RopeScaling::kLlama3:
-      return "LLAMA3";
-    case RopeScaling::kYarn:
-      return "YARN";
-    case RopeScaling::kLongRope:
-      return "LONGROPE";
-  }
-  return "unknown";
+absl::Status CheckScores(const LayerSpec& spec) {
+  absl::Status status = CheckPositive("softcap", spec.softcap);
+  status.Update(CheckPositive("clip", spec.clip));
+  return status;
 }
 
-// Settings of a RoPE scaling that would silently change nothing without one.
-absl::Status CheckRopeScaling(const RopeSpec& rope) {
-  if (rope.scaling != RopeScaling::kDefault) {
-    return Unsupported("rope.scaling", RopeScalingName(rope.scaling));
+absl::Status CheckQkNorm(const LayerSpec& spec) {
+  if (!spec.qk_norm.has_value()) return absl::OkStatus();
+  const QkNormSpec& norm = *spec.qk_norm;
+  if (!std::isfinite(norm.epsilon) || norm.epsilon < 0.0) {
+    return Invalid("qk_norm.epsilon", "must be finite and not negative",
+                   absl::StrCat(norm.epsilon));
   }
-  if (rope.attention_factor.value_or(1.0) != 1.0) {
-    return Unsupported("rope.attention_factor", absl::StrCat(*rope.attention_factor));
-  }
-  if (rope.factor != 0.0 && rope.factor != 1.0) {
-    return Invalid("rope.factor", "needs a scaling other than DEFAULT", absl::StrCat(rope.factor));
-  }
-  if (!rope.short_factors.empty() || !rope.long_factors.empty()) {
-    return Invalid("rope.short_factors, rope.long_factors", "need the scaling LONGROPE", "DEFAULT");
-  }
-  return absl::OkStatus();
+  if (norm.span != QkNormSpan::kHead || spec.equal_key_widths()) return absl::OkStatus();
+  return Invalid("qk_norm.span", "must be HEADS or WIDTH where heads differ in dk", "HEAD");
 }
 
-absl::Status CheckSupported(const LayerSpec& spec) {
-  if (spec.softcap.has_value()) return Unsupported("softcap", absl::StrCat(*spec.softcap));
-  if (spec.clip.has_value()) return Unsupported("clip", absl::StrCat(*spec.clip));
-  if (spec.qk_norm.has_value()) return Unsupported("qk_norm", "given");
-  if (spec.position_bias.has_value()) {
-    const bool alibi = spec.position_bias->kind == PositionBiasKind::kAlibi;
-    return Unsupported("position_bias", alibi ? "ALIBI" : "T5_BUCKETS");
+absl::Status CheckGates(const LayerSpec& spec) {
+  if (spec.gates.empty()) return absl::OkStatus();
+  if (static_cast<int64_t>(spec.gates.size()) != spec.heads) {
+    return Invalid("gates", absl::StrCat("must have ", spec.heads, " entries (heads)"),
+                   absl::StrCat(spec.gates.size()));
   }
-  if (spec.sinks) return Unsupported("sinks", "true");
-  if (!spec.gates.empty()) {
-    return Unsupported("gates", absl::StrCat(spec.gates.size(), " entries"));
+  for (const float gate : spec.gates) {
+    if (!std::isfinite(gate)) return Invalid("gates", "must be finite", absl::StrCat(gate));
   }
-  if (spec.rope.has_value()) return CheckRopeScaling(*spec.rope);
   return absl::OkStatus();
 }
 
@@ -303,6 +255,8 @@ int64_t LayerSpec::z_width() const { return Sum(dv); }
 
 bool LayerSpec::equal_widths() const { return AllEqual(dk) && AllEqual(dv); }
 
+bool LayerSpec::equal_key_widths() const { return AllEqual(dk); }
+
 int64_t LayerSpec::kv_dk(int64_t group) const { return GroupWidth(*this, dk, group); }
 
 int64_t LayerSpec::kv_dv(int64_t group) const { return GroupWidth(*this, dv, group); }
@@ -315,13 +269,20 @@ double LayerSpec::head_scale(int64_t head) const {
 absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec) {
   using Step = absl::Status (*)(LayerSpec*);
   constexpr Step kSteps[] = {ResolveSizes, ResolveHeadIds, ResolveKvMap, ResolveHeadWidths,
-                             ResolveRope};
+                             spec_rules::ResolveRope};
   for (const Step step : kSteps) {
     if (absl::Status status = step(&spec); !status.ok()) return status;
   }
   using Check = absl::Status (*)(const LayerSpec&);
-  constexpr Check kChecks[] = {CheckGroupWidths, CheckMatrices, CheckMask, CheckScale,
-                               CheckSupported};
+  constexpr Check kChecks[] = {CheckGroupWidths,
+                               CheckMatrices,
+                               CheckMask,
+                               CheckScale,
+                               CheckScores,
+                               CheckQkNorm,
+                               CheckGates,
+                               spec_rules::CheckRopeScaling,
+                               spec_rules::CheckPositionBias};
   for (const Check check : kChecks) {
     if (absl::Status status = check(spec); !status.ok()) return status;
   }

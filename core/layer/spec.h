@@ -29,37 +29,48 @@ struct MaskSpec {
   std::optional<int64_t> window;
 };
 
-// Rotary embedding of the first `dims` features; inv_freq[i] = base^(-2i/dims) before scaling.
+// Rotary embedding of the first `dims` features; inv_freq[i] = base^(-2i/dims) before scaling. L is
+// a sequence's largest position + 1: DYNAMIC and LONGROPE look at it, each sequence by itself.
 struct RopeSpec {
   RopeLayout layout = RopeLayout::kUnspecified;
   int64_t dims = 0;  // even; 0: dk
   double base = 10000.0;
   RopeScaling scaling = RopeScaling::kDefault;
-  double factor = 1.0;
-  double original_max_positions = 0.0;
-  double low_freq_factor = 0.0;
-  double high_freq_factor = 0.0;
-  double beta_fast = 32.0;
-  double beta_slow = 1.0;
+  double factor = 1.0;                  // every scaling; LONGROPE: for its attention factor only
+  double original_max_positions = 0.0;  // DYNAMIC: beyond it; LLAMA3, YARN, LONGROPE: as trained
+  double low_freq_factor = 0.0;         // LLAMA3
+  double high_freq_factor = 0.0;        // LLAMA3
+  double beta_fast = 32.0;              // YARN
+  double beta_slow = 1.0;               // YARN
+  // Multiplies cosines and sines. Absent: YARN 0.1 ln(factor) + 1, LONGROPE
+  // sqrt(1 + ln(factor) / ln(original_max_positions)), 1 where factor <= 1 and otherwise.
   std::optional<double> attention_factor;
-  bool truncate = true;
-  std::vector<double> short_factors;
-  std::vector<double> long_factors;
+  bool truncate = true;               // YARN: the ramp's ends are whole numbers
+  std::vector<double> short_factors;  // LONGROPE [dims / 2], where L <= original_max_positions
+  std::vector<double> long_factors;   // LONGROPE [dims / 2], beyond
 };
 
+// Of q and k before RoPE, with weights w (LayerMatrices): RMS x / rms * w, RMS_PLUS_ONE
+// x / rms * (1 + w), LAYER_NORM (x - mean) / std * w + bias, where rms and std are square roots of
+// a mean plus epsilon. Span: HEAD one weight row [dk] for all heads, HEADS a row for each head,
+// WIDTH one norm over the whole projected width.
 struct QkNormSpec {
   QkNormKind kind = QkNormKind::kRms;
   QkNormSpan span = QkNormSpan::kHead;
   double epsilon = 1e-6;
 };
 
+// Added to the scores of head r, query position i and key position j (position ids, not indices):
+// ALIBI slopes[r] * (j - i), T5_BUCKETS table[bucket(j - i)][r].
 struct PositionBiasSpec {
   PositionBiasKind kind = PositionBiasKind::kAlibi;
-  std::vector<float> slopes;
-  int64_t buckets = 0;
-  int64_t max_distance = 0;
-  bool bidirectional = false;
-  bool scaled = false;
+  std::vector<float> slopes;   // ALIBI [H]
+  int64_t buckets = 0;         // T5_BUCKETS: rows of the table
+  int64_t max_distance = 0;    // T5_BUCKETS: from here on all share the last bucket
+  bool bidirectional = false;  // T5_BUCKETS: keys after the query have buckets of their own
+  bool scaled = false;         // ALIBI: multiplied by the scale as well
+  // ALIBI as Falcon has it: bf16(bf16(slopes[r]) * bf16(j)), which knows no i.
+  bool rounded_to_bf16 = false;
 };
 
 // A layer's settings. As given by a caller, several fields may be empty and mean a default; after
@@ -92,6 +103,7 @@ struct LayerSpec {
   int64_t v_width() const;             // sum of dv over key/value heads
   int64_t z_width() const;             // sum of dv over query heads
   bool equal_widths() const;           // all dk equal and all dv equal
+  bool equal_key_widths() const;       // all dk equal
   int64_t kv_dk(int64_t group) const;  // key width of key/value head `group`
   int64_t kv_dv(int64_t group) const;
   double head_scale(int64_t head) const;  // spec.scale or 1/sqrt(dk[head])
@@ -99,9 +111,8 @@ struct LayerSpec {
 
 // Fills the defaults in and checks every rule: sizes positive, H a multiple of G (or a map given),
 // widths divide or are given, map and ids in range, equal widths within a group, RoPE dims even and
-// <= dk, window >= 1 where causal, finite scale, orientation declared. INVALID_ARGUMENT
-// "field: rule; was VALUE"; UNIMPLEMENTED, by name, for a setting that the kernels do not carry
-// out.
+// <= dk with what its scaling needs, window >= 1 where causal, finite scale, orientation declared,
+// as many slopes and gates as heads. INVALID_ARGUMENT "field: rule; was VALUE".
 absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec);
 
 }  // namespace headwise

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layer/weights.h"
 
+#include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,21 +13,41 @@ namespace headwise {
 namespace {
 
 using RoleMap = std::map<TensorRole, const RoleTensor*>;
+using HeadTensors = std::map<std::pair<TensorRole, int64_t>, const RoleTensor*>;
+
+constexpr int64_t kMaxHead = std::numeric_limits<int64_t>::max();
 
 absl::Status Invalid(TensorRole role, absl::string_view rule, absl::string_view was) {
   return absl::InvalidArgumentError(
       absl::StrCat("tensors: ", TensorRoleName(role), " ", rule, "; was ", was));
 }
 
-absl::StatusOr<RoleMap> ByRole(const std::vector<RoleTensor>& tensors) {
-  RoleMap by_role;
-  for (const RoleTensor& tensor : tensors) {
-    const auto [place, inserted] = by_role.emplace(tensor.role, &tensor);
-    if (inserted) continue;
-    return Invalid(tensor.role, "must be given once",
-                   absl::StrCat("\"", place->second->name, "\" and \"", tensor.name, "\""));
+// The tensors that are a whole role, and those that are one head's share of it.
+struct Given {
+  RoleMap whole;
+  HeadTensors heads;
+
+  std::vector<const RoleTensor*> AllOf() const {
+    std::vector<const RoleTensor*> all;
+    for (const auto& [role, tensor] : whole) all.push_back(tensor);
+    for (const auto& [key, tensor] : heads) all.push_back(tensor);
+    return all;
   }
-  return by_role;
+};
+
+absl::StatusOr<Given> ByRole(const std::vector<RoleTensor>& tensors) {
+  Given given;
+  for (const RoleTensor& tensor : tensors) {
+    const RoleTensor*& place =
+        tensor.head < 0 ? given.whole[tensor.role] : given.heads[{tensor.role, tensor.head}];
+    if (place == nullptr) {
+      place = &tensor;
+      continue;
+    }
+    return Invalid(tensor.role, "must be given once",
+                   absl::StrCat("\"", place->name, "\" and \"", tensor.name, "\""));
+  }
+  return given;
 }
 
 absl::Status Require(const RoleMap& by_role, TensorRole role) {
@@ -189,6 +211,110 @@ absl::Status ReadSeparate(const LayerSpec& spec, const RoleMap& by_role, LayerMa
   return status;
 }
 
+// The heads' own tensors of a QK-norm, one after the other.
+absl::Status ReadHeadNorms(const HeadTensors& given, TensorRole role,
+                           const std::vector<int64_t>& widths, std::vector<float>* out) {
+  for (size_t head = 0; head < widths.size(); ++head) {
+    const auto found = given.find({role, static_cast<int64_t>(head)});
+    if (found == given.end()) {
+      return Invalid(role, absl::StrCat("must be given for each of ", widths.size(), " heads"),
+                     absl::StrCat("absent for ", head));
+    }
+    absl::StatusOr<std::vector<float>> row = ReadTensor(*found->second, {widths[head]});
+    if (!row.ok()) return row.status();
+    out->insert(out->end(), row->begin(), row->end());
+  }
+  return absl::OkStatus();
+}
+
+// One role of a QK-norm for heads of these `widths`.
+absl::Status ReadNormInto(const LayerSpec& spec, const Given& given, TensorRole role,
+                          const std::vector<int64_t>& widths, std::vector<float>* out) {
+  const auto found = given.whole.find(role);
+  const QkNormSpan span = spec.qk_norm->span;
+  const bool apart =
+      given.heads.lower_bound({role, 0}) != given.heads.upper_bound({role, kMaxHead});
+  if (apart && (found != given.whole.end() || span != QkNormSpan::kHeads)) {
+    return Invalid(role, "must be one tensor, or one a head with the span HEADS", "both");
+  }
+  if (apart) return ReadHeadNorms(given.heads, role, widths, out);
+  if (found == given.whole.end()) return absl::OkStatus();
+  const int64_t sum = std::accumulate(widths.begin(), widths.end(), int64_t{0});
+  Shape shape = {span == QkNormSpan::kHead ? widths.front() : sum};
+  if (span == QkNormSpan::kHeads && found->second->view.shape.size() == 2 &&
+      spec.equal_key_widths()) {
+    shape = {static_cast<int64_t>(widths.size()), widths.front()};
+  }
+  absl::StatusOr<std::vector<float>> norm = ReadTensor(*found->second, shape);
+  if (!norm.ok()) return norm.status();
+  *out = *std::move(norm);
+  return absl::OkStatus();
+}
+
+absl::Status ReadQkNorm(const LayerSpec& spec, const Given& given, LayerMatrices* out) {
+  std::vector<int64_t> kv_widths;
+  for (int64_t g = 0; g < spec.kv_heads; ++g) kv_widths.push_back(spec.kv_dk(g));
+  absl::Status status = ReadNormInto(spec, given, TensorRole::kQNorm, spec.dk, &out->q_norm);
+  status.Update(ReadNormInto(spec, given, TensorRole::kKNorm, kv_widths, &out->k_norm));
+  status.Update(ReadNormInto(spec, given, TensorRole::kQNormBias, spec.dk, &out->q_norm_bias));
+  status.Update(ReadNormInto(spec, given, TensorRole::kKNormBias, kv_widths, &out->k_norm_bias));
+  if (!status.ok()) return status;
+  if (out->q_norm.empty()) return Invalid(TensorRole::kQNorm, "must be given", "absent");
+  if (out->k_norm.empty()) return Invalid(TensorRole::kKNorm, "must be given", "absent");
+  return absl::OkStatus();
+}
+
+// Sinks, the table of position biases and QK-norms, each exactly where the spec has it.
+absl::Status ReadExtras(const LayerSpec& spec, const Given& given, LayerMatrices* out) {
+  absl::Status status;
+  if (spec.sinks) {
+    status.Update(Require(given.whole, TensorRole::kSinks));
+    status.Update(ReadBiasInto(given.whole, TensorRole::kSinks, spec.heads, &out->sinks));
+  } else {
+    status.Update(Forbid(given.whole, TensorRole::kSinks, "needs a spec with sinks"));
+  }
+  if (spec.position_bias && spec.position_bias->kind == PositionBiasKind::kT5Buckets) {
+    status.Update(Require(given.whole, TensorRole::kPositionBias));
+    if (!status.ok()) return status;
+    absl::StatusOr<std::vector<float>> table = ReadTensor(
+        *given.whole.at(TensorRole::kPositionBias), {spec.position_bias->buckets, spec.heads});
+    if (!table.ok()) return table.status();
+    out->position_bias = *std::move(table);
+  } else {
+    status.Update(Forbid(given.whole, TensorRole::kPositionBias,
+                         "needs a spec with position_bias T5_BUCKETS"));
+  }
+  if (!status.ok() || !spec.qk_norm.has_value()) return status;
+  return ReadQkNorm(spec, given, out);
+}
+
+// QK-norms where the spec has none, biases where the kind has none, shares of heads elsewhere.
+absl::Status CheckNormRoles(const LayerSpec& spec, const Given& given) {
+  const auto is_norm = [](TensorRole role) {
+    return role >= TensorRole::kQNorm && role <= TensorRole::kKNormBias;
+  };
+  for (const auto& [key, tensor] : given.heads) {
+    if (is_norm(key.first)) continue;
+    return Invalid(key.first, "must be one tensor", absl::StrCat("one for head ", key.second));
+  }
+  absl::Status status;
+  for (const auto* tensor : given.AllOf()) {
+    if (!is_norm(tensor->role)) continue;
+    const bool bias = tensor->role >= TensorRole::kQNormBias;
+    const std::string was = absl::StrCat("\"", tensor->name, "\"");
+    if (!spec.qk_norm) status.Update(Invalid(tensor->role, "needs a spec with qk_norm", was));
+    if (bias && spec.qk_norm && spec.qk_norm->kind != QkNormKind::kLayerNorm) {
+      status.Update(Invalid(tensor->role, "needs the kind LAYER_NORM", was));
+    }
+    const bool q = tensor->role == TensorRole::kQNorm || tensor->role == TensorRole::kQNormBias;
+    const int64_t heads = q ? spec.heads : spec.kv_heads;
+    if (tensor->head < heads) continue;
+    status.Update(Invalid(tensor->role, absl::StrCat("must be of a head below ", heads),
+                          absl::StrCat(tensor->head)));
+  }
+  return status;
+}
+
 }  // namespace
 
 const char* TensorRoleName(TensorRole role) {
@@ -231,20 +357,23 @@ const char* TensorRoleName(TensorRole role) {
 
 absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
                                             const std::vector<RoleTensor>& tensors) {
-  absl::StatusOr<RoleMap> by_role = ByRole(tensors);
-  if (!by_role.ok()) return by_role.status();
-  absl::Status status = CheckRoles(spec, *by_role);
+  const absl::StatusOr<Given> given = ByRole(tensors);
+  if (!given.ok()) return given.status();
+  const RoleMap& by_role = given->whole;
+  absl::Status status = CheckRoles(spec, by_role);
+  status.Update(CheckNormRoles(spec, *given));
   if (!status.ok()) return status;
 
   LayerMatrices matrices;
-  status = spec.fused_layout == FusedLayout::kSeparate ? ReadSeparate(spec, *by_role, &matrices)
-                                                       : ReadFused(spec, *by_role, &matrices);
-  status.Update(ReadBiasInto(*by_role, TensorRole::kQBias, spec.q_width(), &matrices.bq));
-  status.Update(ReadBiasInto(*by_role, TensorRole::kKBias, spec.k_width(), &matrices.bk));
-  status.Update(ReadBiasInto(*by_role, TensorRole::kVBias, spec.v_width(), &matrices.bv));
-  status.Update(ReadWeightInto(spec, *by_role, TensorRole::kOWeight, spec.d_out, spec.z_width(),
+  status = spec.fused_layout == FusedLayout::kSeparate ? ReadSeparate(spec, by_role, &matrices)
+                                                       : ReadFused(spec, by_role, &matrices);
+  status.Update(ReadBiasInto(by_role, TensorRole::kQBias, spec.q_width(), &matrices.bq));
+  status.Update(ReadBiasInto(by_role, TensorRole::kKBias, spec.k_width(), &matrices.bk));
+  status.Update(ReadBiasInto(by_role, TensorRole::kVBias, spec.v_width(), &matrices.bv));
+  status.Update(ReadWeightInto(spec, by_role, TensorRole::kOWeight, spec.d_out, spec.z_width(),
                                &matrices.wo));
-  status.Update(ReadBiasInto(*by_role, TensorRole::kOBias, spec.d_out, &matrices.bo));
+  status.Update(ReadBiasInto(by_role, TensorRole::kOBias, spec.d_out, &matrices.bo));
+  if (status.ok()) status = ReadExtras(spec, *given, &matrices);
   if (!status.ok()) return status;
   return matrices;
 }

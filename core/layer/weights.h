@@ -40,6 +40,9 @@ struct RoleTensor {
   TensorRole role = TensorRole::kQWeight;
   std::string name;  // as stored, for messages and `show`
   TensorView view;   // F32, BF16, F16 or F64
+  // Which head's row of a QK-norm this is, where each head has a tensor of its own [dk]; -1: the
+  // tensor is the whole role.
+  int64_t head = -1;
 };
 
 // The layer's parameters as f32, each role apart, heads in axis order, out x in:
@@ -63,9 +66,10 @@ struct LayerMatrices {
   std::vector<float> position_bias;  // T5: [buckets, H]
 };
 
-// Unpacks `tensors` by the resolved `spec`'s orientation and fused layout. INVALID_ARGUMENT for a
-// missing or doubled role, a wrong shape (naming tensor, expected and actual) or a dtype that is no
-// float.
+// Unpacks `tensors` by the resolved `spec`'s orientation and fused layout. A QK-norm of the span
+// HEADS may be stored as one tensor, [H, dk] or flat, or as a tensor for each head; a bias of it is
+// optional and LAYER_NORM's only. INVALID_ARGUMENT for a missing or doubled role, one that the spec
+// has no use for, a wrong shape (naming tensor, expected and actual) or a dtype that is no float.
 absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
                                             const std::vector<RoleTensor>& tensors);
 

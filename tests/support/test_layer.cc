@@ -21,7 +21,7 @@ LayerSpec Resolved(const LayerSpec& spec) {
 LayerTensors::LayerTensors(const TestLayer& layer) {
   const LayerSpec& spec = layer.spec;
   const LayerMatrices& m = layer.matrices;
-  owned_.reserve(8);
+  owned_.reserve(16);
   Add(TensorRole::kQWeight, "wq", {spec.q_width(), spec.d_model}, m.wq);
   Add(TensorRole::kKWeight, "wk", {spec.k_width(), spec.d_memory}, m.wk);
   Add(TensorRole::kVWeight, "wv", {spec.v_width(), spec.d_memory}, m.wv);
@@ -30,6 +30,17 @@ LayerTensors::LayerTensors(const TestLayer& layer) {
   Add(TensorRole::kKBias, "bk", {spec.k_width()}, m.bk);
   Add(TensorRole::kVBias, "bv", {spec.v_width()}, m.bv);
   Add(TensorRole::kOBias, "bo", {spec.d_out}, m.bo);
+  const auto row = [](const std::vector<float>& values) {
+    return Shape{static_cast<int64_t>(values.size())};
+  };
+  Add(TensorRole::kQNorm, "q_norm", row(m.q_norm), m.q_norm);
+  Add(TensorRole::kKNorm, "k_norm", row(m.k_norm), m.k_norm);
+  Add(TensorRole::kQNormBias, "q_norm_bias", row(m.q_norm_bias), m.q_norm_bias);
+  Add(TensorRole::kKNormBias, "k_norm_bias", row(m.k_norm_bias), m.k_norm_bias);
+  Add(TensorRole::kSinks, "sinks", {spec.heads}, m.sinks);
+  if (m.position_bias.empty()) return;
+  Add(TensorRole::kPositionBias, "position_bias", {spec.position_bias->buckets, spec.heads},
+      m.position_bias);
 }
 
 void LayerTensors::Add(TensorRole role, const char* name, Shape shape,
@@ -90,7 +101,24 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
   m.wk = weight(s.k_width(), s.d_memory);
   m.wv = weight(s.v_width(), s.d_memory);
   m.wo = weight(s.d_out, s.z_width());
+  if (s.qk_norm.has_value()) {
+    const bool shared = s.qk_norm->span == QkNormSpan::kHead;
+    m.q_norm = RandomFloats(shared ? s.dk.front() : s.q_width(), stream++);
+    m.k_norm = RandomFloats(shared ? s.dk.front() : s.k_width(), stream++);
+    for (std::vector<float>* norm : {&m.q_norm, &m.k_norm}) {
+      const float middle = s.qk_norm->kind == QkNormKind::kRmsPlusOne ? 0.0f : 1.0f;
+      for (float& value : *norm) value = middle + 0.5f * value;
+    }
+  }
+  if (s.sinks) m.sinks = RandomFloats(s.heads, stream++);
+  if (s.position_bias && s.position_bias->kind == PositionBiasKind::kT5Buckets) {
+    m.position_bias = RandomFloats(s.position_bias->buckets * s.heads, stream++);
+  }
   if (!biases) return layer;
+  if (s.qk_norm && s.qk_norm->kind == QkNormKind::kLayerNorm) {
+    m.q_norm_bias = RandomFloats(static_cast<int64_t>(m.q_norm.size()), stream++);
+    m.k_norm_bias = RandomFloats(static_cast<int64_t>(m.k_norm.size()), stream++);
+  }
   m.bq = RandomFloats(s.q_width(), stream++);
   m.bk = RandomFloats(s.k_width(), stream++);
   m.bv = RandomFloats(s.v_width(), stream++);

@@ -45,8 +45,8 @@ TestLayer AverageLayer(int64_t d_model, int64_t heads);
 // Uniform numbers of (-amplitude, amplitude).
 std::vector<float> RandomFloats(int64_t count, uint32_t seed, float amplitude = 1.0f);
 
-// Random weights of about 1/sqrt(width), and with `biases` all four biases. `spec` need not be
-// resolved.
+// Random weights of about 1/sqrt(width), norms about 1, sinks and tables as the spec has them, and
+// with `biases` all biases. `spec` need not be resolved.
 TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases = true);
 
 }  // namespace headwise

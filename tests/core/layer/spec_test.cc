@@ -23,11 +23,6 @@ void ExpectInvalid(const LayerSpec& spec, const std::string& message) {
   EXPECT_EQ(Refusal(spec).message(), message);
 }
 
-void ExpectUnsupported(const LayerSpec& spec, const std::string& field) {
-  EXPECT_EQ(Refusal(spec).code(), absl::StatusCode::kUnimplemented) << field;
-  EXPECT_THAT(std::string(Refusal(spec).message()), HasSubstr(field + ": not carried out"));
-}
-
 TEST(Spec, FillsTheDefaultsIn) {
   const LayerSpec spec = *ResolveSpec(BasicSpec(12, 3));
   EXPECT_EQ(spec.d_memory, 12);
@@ -230,34 +225,133 @@ TEST(Spec, RefusesRopeSettingsThatWouldDoNothing) {
   ExpectInvalid(spec, "rope.factor: needs a scaling other than DEFAULT; was 4");
   spec.rope->factor = 1.0;
   spec.rope->attention_factor = 1.5;
-  ExpectUnsupported(spec, "rope.attention_factor");
+  ExpectInvalid(spec, "rope.attention_factor: needs the scaling YARN or LONGROPE; was 1.5");
+  spec.rope->attention_factor = 1.0;
+  EXPECT_TRUE(Refusal(spec).ok());
+  spec.rope->short_factors = {1.0, 1.0, 1.0};
+  ExpectInvalid(spec,
+                "rope.short_factors, rope.long_factors: need the scaling LONGROPE; was another");
 }
 
-TEST(Spec, NamesWhatIsNotCarriedOut) {
-  const LayerSpec plain = BasicSpec(12, 2);
-  LayerSpec spec = plain;
+LayerSpec Scaled(RopeScaling scaling) {
+  LayerSpec spec = BasicSpec(12, 2);
+  RopeSpec& rope = spec.rope.emplace();
+  rope.layout = RopeLayout::kHalf;
+  rope.scaling = scaling;
+  rope.factor = 2.0;
+  rope.original_max_positions = 32.0;
+  rope.low_freq_factor = 1.0;
+  rope.high_freq_factor = 4.0;
+  if (scaling == RopeScaling::kLongRope) {
+    rope.short_factors = {1.0, 1.5, 2.0};
+    rope.long_factors = {2.0, 2.5, 3.0};
+  }
+  return spec;
+}
+
+TEST(Spec, RopeScalings) {
+  for (const RopeScaling scaling :
+       {RopeScaling::kLinear, RopeScaling::kDynamic, RopeScaling::kLlama3, RopeScaling::kYarn,
+        RopeScaling::kLongRope}) {
+    LayerSpec spec = Scaled(scaling);
+    EXPECT_TRUE(Refusal(spec).ok()) << Refusal(spec);
+    spec.rope->factor = -2.0;
+    ExpectInvalid(spec, "rope.factor: must be finite and positive; was -2");
+    spec = Scaled(scaling);
+    spec.rope->original_max_positions = 0.0;
+    if (scaling == RopeScaling::kLinear) continue;
+    ExpectInvalid(spec, "rope.original_max_positions: must be at least 1 with this scaling; was 0");
+  }
+}
+
+TEST(Spec, RopeScalingsOwnSettings) {
+  LayerSpec spec = Scaled(RopeScaling::kDynamic);
+  spec.rope->dims = 2;
+  ExpectInvalid(spec, "rope.dims: must be at least 4 with the scaling DYNAMIC; was 2");
+  spec = Scaled(RopeScaling::kLlama3);
+  spec.rope->high_freq_factor = 1.0;
+  ExpectInvalid(spec, "rope.high_freq_factor: must be above low_freq_factor (1); was 1");
+  spec.rope->low_freq_factor = 0.0;
+  ExpectInvalid(spec, "rope.low_freq_factor: must be finite and positive; was 0");
+  spec = Scaled(RopeScaling::kYarn);
+  spec.rope->beta_fast = 0.0;
+  ExpectInvalid(spec, "rope.beta_fast: must be finite and positive; was 0");
+  spec = Scaled(RopeScaling::kYarn);
+  spec.rope->attention_factor = 0.0;
+  ExpectInvalid(spec, "rope.attention_factor: must be finite and positive; was 0");
+  spec = Scaled(RopeScaling::kLongRope);
+  spec.rope->long_factors.pop_back();
+  ExpectInvalid(spec, "rope.long_factors: must have 3 entries (dims / 2); was 2");
+  spec.rope->long_factors.push_back(0.0);
+  ExpectInvalid(spec, "rope.long_factors: must be finite and positive; was 0");
+}
+
+TEST(Spec, ScoreSettings) {
+  LayerSpec spec = BasicSpec(12, 2);
   spec.softcap = 30.0;
-  ExpectUnsupported(spec, "softcap");
-  spec = plain;
   spec.clip = 8.0;
-  ExpectUnsupported(spec, "clip");
-  spec = plain;
-  spec.qk_norm = QkNormSpec{};
-  ExpectUnsupported(spec, "qk_norm");
-  spec = plain;
-  spec.position_bias = PositionBiasSpec{};
-  ExpectUnsupported(spec, "position_bias");
-  spec = plain;
   spec.sinks = true;
-  ExpectUnsupported(spec, "sinks");
-  spec = plain;
+  EXPECT_TRUE(Refusal(spec).ok());
+  spec.softcap = 0.0;
+  ExpectInvalid(spec, "softcap: must be finite and positive; was 0");
+  spec.softcap.reset();
+  spec.clip = -1.0;
+  ExpectInvalid(spec, "clip: must be finite and positive; was -1");
+}
+
+TEST(Spec, QkNorms) {
+  LayerSpec spec = BasicSpec(12, 2);
+  spec.qk_norm = QkNormSpec{};
+  EXPECT_TRUE(Refusal(spec).ok());
+  spec.qk_norm->epsilon = -1e-6;
+  ExpectInvalid(spec, "qk_norm.epsilon: must be finite and not negative; was -1e-06");
+  spec.qk_norm->epsilon = 0.0;
+  spec.dk = {4, 8};
+  ExpectInvalid(spec, "qk_norm.span: must be HEADS or WIDTH where heads differ in dk; was HEAD");
+  spec.qk_norm->span = QkNormSpan::kHeads;
+  EXPECT_TRUE(Refusal(spec).ok());
+}
+
+TEST(Spec, AlibiHasASlopeForEachHead) {
+  LayerSpec spec = BasicSpec(12, 2);
+  spec.position_bias = PositionBiasSpec{};
+  ExpectInvalid(spec, "position_bias.slopes: must have 2 entries (heads); was 0");
+  spec.position_bias->slopes = {0.5f, 0.25f};
+  spec.position_bias->rounded_to_bf16 = true;
+  EXPECT_TRUE(Refusal(spec).ok());
+  spec.position_bias->buckets = 32;
+  ExpectInvalid(spec,
+                "position_bias.buckets, max_distance, bidirectional: need the kind T5_BUCKETS; "
+                "was ALIBI");
+}
+
+TEST(Spec, Buckets) {
+  LayerSpec spec = BasicSpec(12, 2);
+  PositionBiasSpec& bias = spec.position_bias.emplace();
+  bias.kind = PositionBiasKind::kT5Buckets;
+  bias.buckets = 32;
+  bias.max_distance = 128;
+  EXPECT_TRUE(Refusal(spec).ok());
+  bias.max_distance = 16;
+  ExpectInvalid(spec, "position_bias.max_distance: must be from 17 to 1099511627776; was 16");
+  bias.bidirectional = true;  // 16 a side, 8 of them exact
+  EXPECT_TRUE(Refusal(spec).ok());
+  bias.buckets = 3;
+  ExpectInvalid(spec, "position_bias.buckets: must be from 4 to 1048576; was 3");
+  bias.scaled = true;
+  ExpectInvalid(spec,
+                "position_bias.slopes, scaled, rounded_to_bf16: need the kind ALIBI; was "
+                "T5_BUCKETS");
+}
+
+TEST(Spec, Gates) {
+  LayerSpec spec = BasicSpec(12, 2);
   spec.gates = {1.0f, 0.5f};
-  ExpectUnsupported(spec, "gates");
-  spec = plain;
-  spec.rope = RopeSpec{};
-  spec.rope->layout = RopeLayout::kHalf;
-  spec.rope->scaling = RopeScaling::kYarn;
-  ExpectUnsupported(spec, "rope.scaling");
+  EXPECT_TRUE(Refusal(spec).ok());
+  spec.gates = {1.0f};
+  ExpectInvalid(spec, "gates: must have 2 entries (heads); was 1");
+  spec.gates = {1.0f, std::numeric_limits<float>::infinity()};
+  ExpectInvalid(spec, "gates: must be finite; was inf");
 }
 
 }  // namespace

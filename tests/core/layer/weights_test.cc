@@ -25,6 +25,12 @@ class Tensors {
     roles_.push_back({role, std::string("t.") + TensorRoleName(role), owned_.back().view()});
     return *this;
   }
+  // One head's row of a role.
+  Tensors& AddHead(TensorRole role, int64_t head, const std::vector<float>& values) {
+    Add(role, {static_cast<int64_t>(values.size())}, values);
+    roles_.back().head = head;
+    return *this;
+  }
   // Values 1, 2, 3, …
   Tensors& Count(TensorRole role, Shape shape) {
     std::vector<float> values(static_cast<size_t>(*NumElements(shape)));
@@ -226,6 +232,92 @@ TEST(Cases, L8_FusedRowsByLayout) {
   EXPECT_THAT(RowsOf(FusedSpec(2, 2, 1, FusedLayout::kBlocks))[2], ElementsAre(5, 6));
   EXPECT_THAT(RowsOf(FusedSpec(2, 1, 1, FusedLayout::kPerGroup))[2], ElementsAre(4));
   EXPECT_THAT(RowsOf(FusedSpec(2, 1, 1, FusedLayout::kPerGroup))[0], ElementsAre(1, 2));
+}
+
+// D 4, H 2 of width 2, with a norm of this kind and span.
+LayerSpec NormSpec(QkNormKind kind, QkNormSpan span) {
+  LayerSpec spec = BasicSpec(4, 2);
+  spec.qk_norm = QkNormSpec{kind, span, 1e-6};
+  return Resolve(spec);
+}
+
+Tensors FourWide() {
+  Tensors tensors;
+  tensors.Count(TensorRole::kQWeight, {4, 4}).Count(TensorRole::kKWeight, {4, 4});
+  tensors.Count(TensorRole::kVWeight, {4, 4}).Count(TensorRole::kOWeight, {4, 4});
+  return tensors;
+}
+
+TEST(Weights, NormsByTheirSpan) {
+  Tensors head = FourWide();
+  head.Add(TensorRole::kQNorm, {2}, {1, 2}).Add(TensorRole::kKNorm, {2}, {3, 4});
+  const LayerMatrices shared =
+      *UnpackWeights(NormSpec(QkNormKind::kRms, QkNormSpan::kHead), head.roles());
+  EXPECT_THAT(shared.q_norm, ElementsAre(1, 2));
+  EXPECT_THAT(shared.k_norm, ElementsAre(3, 4));
+  EXPECT_THAT(shared.q_norm_bias, IsEmpty());
+  ExpectInvalid(NormSpec(QkNormKind::kRms, QkNormSpan::kWidth), head,
+                "t.Q_NORM: Q_NORM must have shape [4]; was [2]");
+  for (const Shape& shape : {Shape{2, 2}, Shape{4}}) {
+    Tensors heads = FourWide();
+    heads.Count(TensorRole::kQNorm, shape).Count(TensorRole::kKNorm, shape);
+    const LayerMatrices m =
+        *UnpackWeights(NormSpec(QkNormKind::kRms, QkNormSpan::kHeads), heads.roles());
+    EXPECT_THAT(m.q_norm, ElementsAre(1, 2, 3, 4));
+  }
+}
+
+TEST(Weights, NormsOfEachHead) {
+  Tensors tensors = FourWide();
+  tensors.AddHead(TensorRole::kQNorm, 1, {3, 4}).AddHead(TensorRole::kQNorm, 0, {1, 2});
+  tensors.AddHead(TensorRole::kKNorm, 0, {5, 6});
+  const LayerSpec spec = NormSpec(QkNormKind::kLayerNorm, QkNormSpan::kHeads);
+  ExpectInvalid(spec, tensors,
+                "tensors: K_NORM must be given for each of 2 heads; was absent for 1");
+  tensors.AddHead(TensorRole::kKNorm, 1, {7, 8});
+  const LayerMatrices m = *UnpackWeights(spec, tensors.roles());
+  EXPECT_THAT(m.q_norm, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(m.k_norm, ElementsAre(5, 6, 7, 8));
+  Tensors beyond = tensors;
+  beyond.AddHead(TensorRole::kKNorm, 2, {7, 8});
+  ExpectInvalid(spec, beyond, "tensors: K_NORM must be of a head below 2; was 2");
+  Tensors twice = tensors;
+  twice.AddHead(TensorRole::kQNorm, 0, {1, 2});
+  ExpectInvalid(spec, twice,
+                "tensors: Q_NORM must be given once; was \"t.Q_NORM\" and \"t.Q_NORM\"");
+}
+
+TEST(Weights, NormsBelongToASpecWithThem) {
+  Tensors tensors = FourWide();
+  ExpectInvalid(NormSpec(QkNormKind::kRms, QkNormSpan::kHead), tensors,
+                "tensors: Q_NORM must be given; was absent");
+  tensors.Add(TensorRole::kQNorm, {2}, {1, 2}).Add(TensorRole::kKNorm, {2}, {3, 4});
+  ExpectInvalid(Resolve(BasicSpec(4, 2)), tensors,
+                "tensors: Q_NORM needs a spec with qk_norm; was \"t.Q_NORM\"");
+  tensors.Add(TensorRole::kQNormBias, {2}, {1, 2});
+  ExpectInvalid(NormSpec(QkNormKind::kRms, QkNormSpan::kHead), tensors,
+                "tensors: Q_NORM_BIAS needs the kind LAYER_NORM; was \"t.Q_NORM_BIAS\"");
+  const LayerMatrices m =
+      *UnpackWeights(NormSpec(QkNormKind::kLayerNorm, QkNormSpan::kHead), tensors.roles());
+  EXPECT_THAT(m.q_norm_bias, ElementsAre(1, 2));
+  EXPECT_THAT(m.k_norm_bias, IsEmpty());
+}
+
+TEST(Weights, SinksAndTables) {
+  LayerSpec spec = BasicSpec(4, 2);
+  spec.sinks = true;
+  ExpectInvalid(Resolve(spec), FourWide(), "tensors: SINKS must be given; was absent");
+  PositionBiasSpec& bias = spec.position_bias.emplace();
+  bias.kind = PositionBiasKind::kT5Buckets;
+  bias.buckets = 3;
+  bias.max_distance = 5;
+  Tensors tensors = FourWide();
+  tensors.Count(TensorRole::kSinks, {2}).Count(TensorRole::kPositionBias, {3, 2});
+  const LayerMatrices m = *UnpackWeights(Resolve(spec), tensors.roles());
+  EXPECT_THAT(m.sinks, ElementsAre(1, 2));
+  EXPECT_THAT(m.position_bias, ElementsAre(1, 2, 3, 4, 5, 6));
+  spec.sinks = false;
+  ExpectInvalid(Resolve(spec), tensors, "tensors: SINKS needs a spec with sinks; was \"t.SINKS\"");
 }
 
 }  // namespace
