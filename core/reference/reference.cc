@@ -5,7 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <utility>
+
+#include "core/reference/reference_position.h"
 
 namespace headwise {
 
@@ -78,14 +81,16 @@ bool InReach(const ReferenceInput& input, int64_t queries, int64_t keys, int64_t
 }
 
 // Softmax over the entries that are not hidden; hidden ones get 0, and so does everything where
-// all are hidden. A NaN that may be seen makes every visible entry NaN.
-std::vector<double> Softmax(const std::vector<double>& scores, const std::vector<bool>& visible) {
-  double largest = kHidden;
+// all are hidden. A sink takes its share and gives it to nobody. A NaN that may be seen makes every
+// visible entry NaN.
+std::vector<double> Softmax(const std::vector<double>& scores, const std::vector<bool>& visible,
+                            std::optional<double> sink) {
+  double largest = sink.value_or(kHidden);
   for (size_t j = 0; j < scores.size(); ++j) {
     if (visible[j]) largest = std::max(largest, scores[j]);
   }
   std::vector<double> weights(scores.size(), 0.0);
-  double sum = 0.0;
+  double sum = sink.has_value() ? std::exp(*sink - largest) : 0.0;
   for (size_t j = 0; j < scores.size(); ++j) {
     if (!visible[j]) continue;
     weights[j] = std::exp(scores[j] - largest);
@@ -95,6 +100,25 @@ std::vector<double> Softmax(const std::vector<double>& scores, const std::vector
     if (visible[j]) weights[j] /= sum;
   }
   return weights;
+}
+
+// One norm over x [width] with these weights and biases (null: none).
+void NormaliseRow(const QkNormSpec& norm, int64_t width, const float* weight, const float* bias,
+                  double* x) {
+  const double count = static_cast<double>(width);
+  double mean = 0.0;
+  if (norm.kind == QkNormKind::kLayerNorm) {
+    for (int64_t i = 0; i < width; ++i) mean += x[i] / count;
+  }
+  double square = 0.0;
+  for (int64_t i = 0; i < width; ++i) square += (x[i] - mean) * (x[i] - mean) / count;
+  const double deviation = std::sqrt(square + norm.epsilon);
+  for (int64_t i = 0; i < width; ++i) {
+    double w = static_cast<double>(weight[i]);
+    if (norm.kind == QkNormKind::kRmsPlusOne) w += 1.0;
+    x[i] = (x[i] - mean) / deviation * w;
+    if (bias != nullptr) x[i] += static_cast<double>(bias[i]);
+  }
 }
 
 }  // namespace
@@ -118,6 +142,10 @@ ReferenceLayer::ReferenceLayer(const LayerSpec& spec, const LayerMatrices& matri
       q_(MakeProjection(matrices.wq, matrices.bq, spec.d_model, spec.q_width())),
       k_(MakeProjection(matrices.wk, matrices.bk, spec.d_memory, spec.k_width())),
       v_(MakeProjection(matrices.wv, matrices.bv, spec.d_memory, spec.v_width())),
+      q_norm_{matrices.q_norm, matrices.q_norm_bias},
+      k_norm_{matrices.k_norm, matrices.k_norm_bias},
+      sinks_(matrices.sinks),
+      table_(matrices.position_bias),
       wo_(matrices.wo),
       bo_(matrices.bo),
       q_begin_(Begins(spec.dk)),
@@ -125,30 +153,75 @@ ReferenceLayer::ReferenceLayer(const LayerSpec& spec, const LayerMatrices& matri
       k_begin_(KvBegins(spec, &LayerSpec::kv_dk)),
       v_begin_(KvBegins(spec, &LayerSpec::kv_dv)) {}
 
+void ReferenceLayer::Clip(std::vector<double>* features) const {
+  if (!spec_.clip.has_value()) return;
+  for (double& feature : *features) {
+    if (!std::isnan(feature)) feature = std::clamp(feature, -*spec_.clip, *spec_.clip);
+  }
+}
+
+void ReferenceLayer::Normalise(const Norm& norm, const std::vector<int64_t>& head_begins,
+                               std::vector<double>* features) const {
+  if (!spec_.qk_norm.has_value()) return;
+  const QkNormSpan span = spec_.qk_norm->span;
+  std::vector<int64_t> begins = head_begins;
+  if (span == QkNormSpan::kWidth) begins = {0, head_begins.back()};
+  const int64_t rows = static_cast<int64_t>(features->size()) / head_begins.back();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (size_t part = 0; part + 1 < begins.size(); ++part) {
+      // HEAD: the same weights for all.
+      const int64_t first = span == QkNormSpan::kHead ? 0 : begins[part];
+      NormaliseRow(*spec_.qk_norm, begins[part + 1] - begins[part], norm.weight.data() + first,
+                   norm.bias.empty() ? nullptr : norm.bias.data() + first,
+                   features->data() + row * head_begins.back() + begins[part]);
+    }
+  }
+}
+
 // Rotary embedding of the first dims features of every head: feature pair i turns by
-// position * base^(-2i/dims).
-void ReferenceLayer::Rotate(const std::vector<int64_t>& positions,
+// position * frequency i.
+void ReferenceLayer::Rotate(const std::vector<int64_t>& positions, double length,
                             const std::vector<int64_t>& head_begins,
                             std::vector<double>* features) const {
   if (!spec_.rope.has_value()) return;
   const RopeSpec& rope = *spec_.rope;
+  const std::vector<double> frequencies = ReferenceFrequencies(rope, length);
+  const double stretch = ReferenceAttentionFactor(rope);
   const int64_t width = head_begins.back();
   for (size_t row = 0; row < positions.size(); ++row) {
     for (size_t head = 0; head + 1 < head_begins.size(); ++head) {
       double* x = features->data() + static_cast<int64_t>(row) * width + head_begins[head];
       for (int64_t i = 0; i < rope.dims / 2; ++i) {
-        const double frequency =
-            std::pow(rope.base, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dims));
-        const double angle = static_cast<double>(positions[row]) * frequency;
+        const double angle = static_cast<double>(positions[row]) * frequencies[Index(i)];
+        const double cosine = stretch * std::cos(angle), sine = stretch * std::sin(angle);
         const bool half = rope.layout == RopeLayout::kHalf;
         double& first = x[half ? i : 2 * i];
         double& second = x[half ? i + rope.dims / 2 : 2 * i + 1];
-        const double turned = first * std::cos(angle) - second * std::sin(angle);
-        second = second * std::cos(angle) + first * std::sin(angle);
+        const double turned = first * cosine - second * sine;
+        second = second * cosine + first * sine;
         first = turned;
       }
     }
   }
+}
+
+// Scale, position bias, soft-cap, in this order.
+double ReferenceLayer::Score(int64_t head, double dot, int64_t query_position,
+                             int64_t key_position) const {
+  const double scale = spec_.head_scale(head);
+  double score = scale * dot;
+  if (spec_.position_bias.has_value()) {
+    const PositionBiasSpec& bias = *spec_.position_bias;
+    if (bias.kind == PositionBiasKind::kAlibi) {
+      score +=
+          (bias.scaled ? scale : 1.0) * ReferenceAlibi(bias, head, query_position, key_position);
+    } else {
+      const int64_t bucket = ReferenceBucket(bias, key_position - query_position);
+      score += static_cast<double>(table_[Index(bucket * spec_.heads + head)]);
+    }
+  }
+  if (spec_.softcap.has_value()) score = *spec_.softcap * std::tanh(score / *spec_.softcap);
+  return score;
 }
 
 // What the user mask adds to a score: 0, or its own number, or -infinity where it hides the key.
@@ -180,7 +253,8 @@ void ReferenceLayer::Attend(const ReferenceInput& input, const Sequence& sequenc
     const double* k = out->k.data() + key * k_begin_.back() + k_begin_[Index(group)];
     double dot = 0.0;
     for (int64_t i = 0; i < spec_.dk[Index(head)]; ++i) dot += q[i] * k[i];
-    const double score = spec_.head_scale(head) * dot;
+    const double score = Score(head, dot, input.positions[Index(sequence.query_begin + query)],
+                               input.memory_positions[Index(sequence.key_begin + key)]);
     out->scores.push_back(score);
 
     const double term = MaskTerm(input, sequence, head, query, key);
@@ -189,7 +263,9 @@ void ReferenceLayer::Attend(const ReferenceInput& input, const Sequence& sequenc
     masked[Index(key)] = score + term;
   }
 
-  const std::vector<double> p = Softmax(masked, visible);
+  std::optional<double> sink;
+  if (!sinks_.empty()) sink = static_cast<double>(sinks_[Index(head)]);
+  const std::vector<double> p = Softmax(masked, visible, sink);
   out->p.insert(out->p.end(), p.begin(), p.end());
   double* z = out->z.data() + row * z_begin_.back() + z_begin_[Index(head)];
   for (int64_t key = 0; key < sequence.keys; ++key) {
@@ -199,13 +275,14 @@ void ReferenceLayer::Attend(const ReferenceInput& input, const Sequence& sequenc
   }
 }
 
+// The layer's own gates, then the request's.
 void ReferenceLayer::Gate(const std::vector<double>& gates, const Sequence& sequence,
                           ReferenceSequence* out) const {
-  if (gates.empty()) return;
   for (size_t row = 0; row < out->rows.size(); ++row) {
     const int64_t token = sequence.query_begin + out->rows[row];
     for (int64_t head = 0; head < spec_.heads; ++head) {
-      const double gate = gates[Index(token * spec_.heads + head)];
+      double gate = spec_.gates.empty() ? 1.0 : static_cast<double>(spec_.gates[Index(head)]);
+      if (!gates.empty()) gate *= gates[Index(token * spec_.heads + head)];
       double* z = out->z.data() + static_cast<int64_t>(row) * z_begin_.back();
       for (int64_t i = z_begin_[Index(head)]; i < z_begin_[Index(head) + 1]; ++i) {
         z[i] = gate == 0.0 ? 0.0 : gate * z[i];
@@ -235,6 +312,18 @@ void ReferenceLayer::ProjectOut(ReferenceSequence* out) const {
   }
 }
 
+// The sequence's largest position, of queries and keys, + 1.
+double ReferenceLayer::PositionLength(const ReferenceInput& input, const Sequence& sequence) {
+  int64_t largest = -1;
+  for (int64_t t = 0; t < sequence.queries; ++t) {
+    largest = std::max(largest, input.positions[Index(sequence.query_begin + t)]);
+  }
+  for (int64_t s = 0; s < sequence.keys; ++s) {
+    largest = std::max(largest, input.memory_positions[Index(sequence.key_begin + s)]);
+  }
+  return static_cast<double>(largest) + 1.0;
+}
+
 ReferenceSequence ReferenceLayer::RunSequence(const ReferenceInput& input,
                                               const ReferenceOptions& options,
                                               const Sequence& sequence) const {
@@ -250,11 +339,15 @@ ReferenceSequence ReferenceLayer::RunSequence(const ReferenceInput& input,
     if (out.rows.empty()) return out;
   }
   const std::vector<int64_t> keys = Counting(sequence.keys);
+  const double length = PositionLength(input, sequence);
   out.q = Project(q_.weight, q_.bias, input.x, sequence.query_begin, out.rows);
   out.k = Project(k_.weight, k_.bias, input.memory, sequence.key_begin, keys);
   out.v = Project(v_.weight, v_.bias, input.memory, sequence.key_begin, keys);
-  Rotate(Pick(input.positions, sequence.query_begin, out.rows), q_begin_, &out.q);
-  Rotate(Pick(input.memory_positions, sequence.key_begin, keys), k_begin_, &out.k);
+  for (std::vector<double>* features : {&out.q, &out.k, &out.v}) Clip(features);
+  Normalise(q_norm_, q_begin_, &out.q);
+  Normalise(k_norm_, k_begin_, &out.k);
+  Rotate(Pick(input.positions, sequence.query_begin, out.rows), length, q_begin_, &out.q);
+  Rotate(Pick(input.memory_positions, sequence.key_begin, keys), length, k_begin_, &out.k);
   out.z.resize(out.rows.size() * Index(z_begin_.back()), 0.0);
   for (int64_t head = 0; head < spec_.heads; ++head) {
     for (size_t row = 0; row < out.rows.size(); ++row) {

@@ -40,10 +40,10 @@ absl::StatusOr<ReferenceInput> ReadReferenceInput(const LayerSpec& spec,
 struct ReferenceSequence {
   std::vector<int64_t> rows;          // [R] query positions within the sequence
   int64_t keys = 0;                   // S
-  std::vector<double> q;              // [R, sum dk over H], after RoPE
-  std::vector<double> k;              // [S, sum dk over G], after RoPE
+  std::vector<double> q;              // [R, sum dk over H], after norm and RoPE
+  std::vector<double> k;              // [S, sum dk over G], after norm and RoPE
   std::vector<double> v;              // [S, sum dv over G]
-  std::vector<double> scores;         // [H, R, S], before the mask
+  std::vector<double> scores;         // [H, R, S], after bias and soft-cap, before the mask
   std::vector<double> p;              // [H, R, S]
   std::vector<double> z;              // [R, sum dv over H], after gates
   std::vector<double> y;              // [R, d_out]
@@ -80,8 +80,17 @@ class ReferenceLayer {
                                    int64_t in_width, int64_t out_width);
   ReferenceSequence RunSequence(const ReferenceInput& input, const ReferenceOptions& options,
                                 const Sequence& sequence) const;
-  void Rotate(const std::vector<int64_t>& positions, const std::vector<int64_t>& head_begins,
-              std::vector<double>* features) const;
+  // A QK-norm's weights for q or k; empty: none.
+  struct Norm {
+    std::vector<float> weight, bias;
+  };
+  void Clip(std::vector<double>* features) const;
+  void Normalise(const Norm& norm, const std::vector<int64_t>& head_begins,
+                 std::vector<double>* features) const;
+  void Rotate(const std::vector<int64_t>& positions, double length,
+              const std::vector<int64_t>& head_begins, std::vector<double>* features) const;
+  static double PositionLength(const ReferenceInput& input, const Sequence& sequence);
+  double Score(int64_t head, double dot, int64_t query_position, int64_t key_position) const;
   double MaskTerm(const ReferenceInput& input, const Sequence& sequence, int64_t head,
                   int64_t query, int64_t key) const;
   void Attend(const ReferenceInput& input, const Sequence& sequence, int64_t head, int64_t row,
@@ -92,6 +101,9 @@ class ReferenceLayer {
 
   const LayerSpec spec_;
   const Projection q_, k_, v_;
+  const Norm q_norm_, k_norm_;
+  const std::vector<float> sinks_;          // [H]; empty: none
+  const std::vector<float> table_;          // T5: [buckets, H]
   const std::vector<float> wo_;             // [d_out, sum dv over H]
   const std::vector<float> bo_;             // [d_out]; empty: none
   std::vector<int64_t> q_begin_, z_begin_;  // [H] first column of each head in q, z
