@@ -8,6 +8,7 @@
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
 #include "core/batch/executor.h"
+#include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
 #include "core/kernel/attend.h"
 #include "core/kernel/tile_kernel.h"
@@ -35,10 +36,19 @@ CountShape ShapeOf(const LayerSpec& spec, const LayerMatrices& matrices) {
   return shape;
 }
 
-int64_t ParameterBytes(const LayerMatrices& m) {
+int64_t ParameterBytes(const LayerMatrices& m, DType dtype) {
   const size_t parameters = m.wq.size() + m.wk.size() + m.wv.size() + m.wo.size() + m.bq.size() +
                             m.bk.size() + m.bv.size() + m.bo.size();
-  return static_cast<int64_t>(parameters * sizeof(float));
+  return static_cast<int64_t>(parameters * DTypeBytes(dtype));
+}
+
+// The path for a layer's numbers: the engine's, or primitives where a CPU has no microkernel (that
+// gives the right numbers) for one of them.
+KernelPath PathFor(KernelPath path, DType dtype) {
+  if (dtype == DType::kF32 || path == KernelPath::kPrimitive) return path;
+  const bool bf16 = BestKernelPath(TileType::kBf16) == path;
+  const bool int8 = dtype != DType::kI8 || BestKernelPath(TileType::kU8S8) == path;
+  return bf16 && int8 ? path : KernelPath::kPrimitive;
 }
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least) {
@@ -92,6 +102,8 @@ class EngineImpl : public Engine {
                                                      RequestContext context);
   absl::StatusOr<std::unique_ptr<WorkItem>> MakeAblation(AblateRequest* request);
   absl::Status CheckOutputBytes(int64_t bytes) const;
+  absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayer(LayerInfo info,
+                                                                  const LayerMatrices& matrices);
   // Queues the item, or answers it here if that is refused.
   void Submit(std::unique_ptr<WorkItem> item);
 
@@ -106,6 +118,11 @@ class EngineImpl : public Engine {
 absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, const LayerSpec& spec,
                                                 const std::vector<RoleTensor>& tensors) {
   if (absl::Status named = LayerStore::CheckName(options.name); !named.ok()) return named;
+  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16 &&
+      options.dtype != DType::kI8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: must be F32, BF16 or INT8; was ", DTypeName(options.dtype)));
+  }
   auto resolved = ResolveSpec(spec);
   if (!resolved.ok()) return resolved.status();
   auto version = store_.Reserve(options.name, options.replace);
@@ -117,19 +134,20 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   }
   LayerInfo info{.name = options.name,
                  .version = *version,
-                 .dtype = DType::kF32,
-                 .kernel = KernelPathName(kernel_),
+                 .dtype = options.dtype,
+                 .kernel = KernelPathName(PathFor(kernel_, options.dtype)),
                  .source = options.source,
                  .spec = *std::move(resolved),
                  .tensors = {},
                  .count_shape = {},
-                 .weight_bytes = ParameterBytes(*matrices),
-                 .kernel_score_bytes = budget_.threads * kScoreTileBytes};
+                 .weight_bytes = ParameterBytes(*matrices, options.dtype),
+                 .kernel_score_bytes = budget_.threads * kScoreTileBytes,
+                 .reduced_error = {}};
   info.count_shape = ShapeOf(info.spec, *matrices);
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }
-  auto layer = AttentionLayer::Create(std::move(info), *matrices, kernel_);
+  auto layer = MakeLayer(std::move(info), *matrices);
   if (!layer.ok()) {
     store_.Abandon(options.name);
     return layer.status();
@@ -137,6 +155,22 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   LayerInfo loaded = (*layer)->info();
   store_.Publish(*std::move(layer));
   return loaded;
+}
+
+absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayer(
+    LayerInfo info, const LayerMatrices& matrices) {
+  LayerInfo full = info;
+  const DType dtype = info.dtype;
+  auto layer = AttentionLayer::Create(std::move(info), matrices, PathFor(kernel_, dtype));
+  if (!layer.ok()) return layer.status();
+  if (dtype == DType::kF32) return *std::move(layer);
+  full.dtype = DType::kF32;
+  auto exact = AttentionLayer::Create(std::move(full), matrices, kernel_);
+  if (!exact.ok()) return exact.status();
+  auto error = MeasureReducedError(*layer, *std::move(exact), &executor_);
+  if (!error.ok()) return error.status();
+  (*layer)->set_reduced_error(*std::move(error));
+  return *std::move(layer);
 }
 
 absl::StatusOr<LayerInfo> EngineImpl::UnloadLayer(absl::string_view name) {

@@ -56,7 +56,8 @@ struct EngineStats {
 struct LoadOptions {
   std::string name;  // [A-Za-z0-9._-]{1,128}, no leading dot
   bool replace = false;
-  LayerSource source;  // for `show`
+  DType dtype = DType::kF32;  // of the weights in memory: F32, BF16 or I8
+  LayerSource source;         // for `show`
 };
 
 // Keeps layers in memory and runs forward and ablation requests on them; the only door of core.
@@ -70,7 +71,8 @@ class Engine {
   // Waits for the running pass; what is queued is answered UNAVAILABLE.
   virtual ~Engine() = default;
 
-  // Packs the weights and makes the layer available. `tensors` are only read during the call.
+  // Packs the weights and makes the layer available. `tensors` are only read during the call. A
+  // layer in BF16 or I8 is first measured against its f32 form, which needs memory for both.
   // INVALID_ARGUMENT (spec, shapes, name), UNIMPLEMENTED (a setting, by name), ALREADY_EXISTS.
   virtual absl::StatusOr<LayerInfo> LoadLayer(const LoadOptions& options, const LayerSpec& spec,
                                               const std::vector<RoleTensor>& tensors) = 0;

@@ -15,31 +15,30 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 }  // namespace
 
-MappedFloats::MappedFloats(int64_t count) : count_(count) {
-  if (count == 0) return;
-  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(address != MAP_FAILED) << "no memory for " << bytes << " bytes";
-  if (bytes >= kHugePageBytes) madvise(address, bytes, MADV_HUGEPAGE);  // a hint: failing is fine
-  data_ = static_cast<float*>(address);
+MappedBytes::MappedBytes(int64_t size) : size_(size) {
+  if (size == 0) return;
+  const size_t bytes = static_cast<size_t>(size);
+  data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(data_ != MAP_FAILED) << "no memory for " << bytes << " bytes";
+  if (bytes >= kHugePageBytes) madvise(data_, bytes, MADV_HUGEPAGE);  // a hint: failing is fine
 }
 
-MappedFloats::~MappedFloats() { Release(); }
+MappedBytes::~MappedBytes() { Release(); }
 
-MappedFloats::MappedFloats(MappedFloats&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+MappedBytes::MappedBytes(MappedBytes&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-MappedFloats& MappedFloats::operator=(MappedFloats&& other) noexcept {
+MappedBytes& MappedBytes::operator=(MappedBytes&& other) noexcept {
   if (this != &other) {
     Release();
     data_ = std::exchange(other.data_, nullptr);
-    count_ = std::exchange(other.count_, 0);
+    size_ = std::exchange(other.size_, 0);
   }
   return *this;
 }
 
-void MappedFloats::Release() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(count_) * sizeof(float));
+void MappedBytes::Release() {
+  if (data_ != nullptr) munmap(data_, static_cast<size_t>(size_));
 }
 
 }  // namespace headwise

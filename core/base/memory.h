@@ -10,49 +10,56 @@
 
 namespace headwise {
 
-// Floats in an anonymous mapping of their own, so that freeing them gives the pages back to the
+// Bytes in an anonymous mapping of their own, so that freeing them gives the pages back to the
 // system at once. Zero-filled. Movable, not copyable; as thread-safe as a plain array.
-class MappedFloats {
+class MappedBytes {
  public:
-  MappedFloats() = default;
-  explicit MappedFloats(int64_t count);  // CHECK-fails if the system has no memory
-  ~MappedFloats();
-  MappedFloats(MappedFloats&& other) noexcept;
-  MappedFloats& operator=(MappedFloats&& other) noexcept;
+  MappedBytes() = default;
+  explicit MappedBytes(int64_t size);  // CHECK-fails if the system has no memory
+  ~MappedBytes();
+  MappedBytes(MappedBytes&& other) noexcept;
+  MappedBytes& operator=(MappedBytes&& other) noexcept;
 
-  float* data() { return data_; }
-  const float* data() const { return data_; }
-  int64_t size() const { return count_; }
+  template <typename T>
+  T* as() {
+    return static_cast<T*>(data_);
+  }
+  template <typename T>
+  const T* as() const {
+    return static_cast<const T*>(data_);
+  }
+  int64_t size() const { return size_; }
 
  private:
   void Release();
 
-  float* data_ = nullptr;
-  int64_t count_ = 0;
+  void* data_ = nullptr;
+  int64_t size_ = 0;
 };
 
 // Scratch that grows and is reused from pass to pass. Contents are undefined after Reserve. A
-// buffer grown for one huge request shrinks again: Trim gives memory beyond `keep` floats back.
+// buffer grown for one huge request shrinks again: Trim gives memory beyond `keep` bytes back.
 // Not thread-safe.
-class ScratchFloats {
+class Scratch {
  public:
-  float* Reserve(int64_t count) {
-    if (count > floats_.size()) {
+  template <typename T>
+  T* Reserve(int64_t count) {
+    const int64_t size = count * static_cast<int64_t>(sizeof(T));
+    if (size > bytes_.size()) {
       // The old pages go before the new ones come. Small buffers get room to grow into.
-      floats_ = MappedFloats();
-      floats_ = MappedFloats(std::max(count, kLeastFloats));
+      bytes_ = MappedBytes();
+      bytes_ = MappedBytes(std::max(size, kLeastBytes));
     }
-    return floats_.data();
+    return bytes_.as<T>();
   }
   void Trim(int64_t keep) {
-    if (floats_.size() > keep) floats_ = MappedFloats();
+    if (bytes_.size() > keep) bytes_ = MappedBytes();
   }
-  float* data() { return floats_.data(); }
 
  private:
-  static constexpr int64_t kLeastFloats = 16384;
+  static constexpr int64_t kLeastBytes = 65536;
 
-  MappedFloats floats_;
+  MappedBytes bytes_;
 };
 
 }  // namespace headwise

@@ -85,6 +85,14 @@ void Executor::RunExclusive(const std::function<void()>& job) {
   ran.get_future().wait();
 }
 
+void Executor::RunAlone(std::unique_ptr<WorkItem> item) {
+  RunExclusive([&] {
+    std::vector<std::unique_ptr<WorkItem>> items;
+    items.push_back(std::move(item));
+    Pass(std::move(items), &pool_, &memory_, options_.clock).Run();
+  });
+}
+
 absl::Status Executor::WorthStarting(const WorkItem& item, absl::Time now) const {
   if (absl::Status alive = item.Alive(now); !alive.ok()) return alive;
   const auto known = pace_.find(item.layer);

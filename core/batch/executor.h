@@ -65,6 +65,10 @@ class Executor {
   // Runs `job` on the compute slot between two passes; returns when it has run.
   void RunExclusive(const std::function<void()>& job);
 
+  // Runs one item as a pass of its own on the compute slot, past the queue and its bounds; returns
+  // when its `done` has been called. For measurements at load.
+  void RunAlone(std::unique_ptr<WorkItem> item);
+
   ExecutorStats stats() const;
 
  private:

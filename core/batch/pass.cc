@@ -14,13 +14,15 @@ namespace {
 // 50 M multiply-adds.
 constexpr int64_t kTaskMacs = 50'000'000;
 
-// Pass buffers above this many floats (64 MiB each) are given back after the pass.
-constexpr int64_t kKeepFloats = 16 << 20;
+// Pass buffers above this size are given back after the pass.
+constexpr int64_t kKeepBytes = 64 << 20;
 
 }  // namespace
 
 void PassMemory::Trim() {
-  for (ScratchFloats* buffer : {&x, &memory, &q, &kt, &v, &z}) buffer->Trim(kKeepFloats);
+  for (Scratch* buffer : {&x, &memory, &q, &kt, &v, &z, &angles, &squares}) {
+    buffer->Trim(kKeepBytes);
+  }
 }
 
 Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
@@ -107,6 +109,19 @@ void Pass::Project() {
   RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
     RunProject(layer(), tasks[static_cast<size_t>(i)], &data_, scratch);
   });
+  NormaliseWidths();
+}
+
+void Pass::NormaliseWidths() {
+  const std::optional<QkNormSpec>& norm = layer().spec().qk_norm;
+  if (!norm.has_value() || norm->span != QkNormSpan::kWidth) return;
+  for (const bool keys : {false, true}) {
+    const int64_t rows = keys ? data_.key_rows : data_.query_rows;
+    RunTasks((rows + kTileRows - 1) / kTileRows, [&](int64_t i, WorkerScratch*) {
+      const int64_t row = i * kTileRows;
+      RunWidthNorm(layer(), keys, row, std::min(kTileRows, rows - row), &data_);
+    });
+  }
 }
 
 void Pass::Attend() {
@@ -158,7 +173,7 @@ void Pass::ProjectOut() {
   RunTasks(row_blocks * parts, [&](int64_t i, WorkerScratch* scratch) {
     const int64_t row = i / parts * kTileRows;
     const int64_t part = i % parts;
-    RunProjectOut(layer(), data_.z, row, std::min(kTileRows, data_.query_rows - row),
+    RunProjectOut(layer(), data_.z, nullptr, row, std::min(kTileRows, data_.query_rows - row),
                   blocks * part / parts, blocks * (part + 1) / parts, sink, scratch);
   });
 }

@@ -22,7 +22,7 @@ namespace headwise {
 
 // Buffers that passes reuse, one set an executor.
 struct PassMemory {
-  ScratchFloats x, memory, q, kt, v, z;
+  Scratch x, memory, q, kt, v, z, angles, squares;
   std::vector<uint8_t> v_not_finite;
   std::vector<WorkerScratch> workers;
 
@@ -60,7 +60,6 @@ class Pass {
     std::atomic<bool> dead{false};
     float* y = nullptr;  // [N, d_out]
     std::vector<float*> ablation_y;
-    std::vector<std::vector<double>> gram_parts;
   };
   using Task = absl::FunctionRef<void(int64_t task, WorkerScratch* scratch)>;
 
@@ -73,9 +72,11 @@ class Pass {
   float* AddOutput(Member* member, const char* name, Shape shape, std::vector<std::string> axes,
                    const std::vector<int64_t>* offsets);
   void ReserveBuffers();
-  const float* PackRows(bool memory, ScratchFloats* buffer);
+  const float* PackRows(bool memory, Scratch* buffer);
+  void PackAngles();
 
   void Project();
+  void NormaliseWidths();
   void AddProjectTasks(bool keys_and_values, std::vector<ProjectTask>* tasks) const;
   void Attend();
   void ProjectOut();

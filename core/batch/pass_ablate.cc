@@ -43,7 +43,7 @@ void ReplaceHeads(const AttentionLayer& layer, const AblationPlan& plan, size_t 
         if (factors[r] == 0.0f) {
           std::fill_n(head, spec.dv[r], 0.0f);  // selects: NaN and infinity go too
         } else {
-          ScaleInPlace(factors[r], spec.dv[r], head);
+          ScaleTo(head, factors[r], spec.dv[r], head);
         }
       }
     }
@@ -76,20 +76,19 @@ void Pass::RunGrams(Member* member) {
     }
   }
   const size_t rows = static_cast<size_t>(layer().spec().heads + 1);
-  member->gram_parts.assign(tasks.size(), {});
+  std::vector<std::vector<double>> parts(tasks.size());
   RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
     const GramTask& task = tasks[static_cast<size_t>(i)];
-    std::vector<double>& sums = member->gram_parts[static_cast<size_t>(i)];
+    std::vector<double>& sums = parts[static_cast<size_t>(i)];
     sums.assign(rows * rows, 0.0);
     const float* z = data_.z + task.row * layer().z_width();
-    const float* y = member->y + (task.row - member->first_row) * layer().spec().d_out;
-    RunGram(layer(), z, y, task.tokens, task.first_block, task.last_block, sums.data(), scratch);
+    RunGram(layer(), z, task.tokens, task.first_block, task.last_block, sums.data(), scratch);
   });
   member->result.grams.assign(plan.segments.size(), {std::vector<double>(rows * rows, 0.0)});
   for (size_t i = 0; i < tasks.size(); ++i) {
-    if (member->gram_parts[i].empty()) continue;  // called off
+    if (parts[i].empty()) continue;  // called off
     std::vector<double>& sums = member->result.grams[tasks[i].segment].sums;
-    for (size_t j = 0; j < sums.size(); ++j) sums[j] += member->gram_parts[i][j];
+    for (size_t j = 0; j < sums.size(); ++j) sums[j] += parts[i][j];
   }
 }
 
@@ -118,13 +117,14 @@ void Pass::RunAblatedOutputs(Member* member) {
         const size_t wanted = static_cast<size_t>(i / count);
         const int64_t row =
             data_.sequences[static_cast<size_t>(tile.sequence)].q_row + tile.first_query;
-        float* z = scratch->rows.Reserve(kTileRows * layer().z_width());
+        float* z = scratch->rows.Reserve<float>(kTileRows * layer().z_width());
         std::copy_n(data_.z + row * layer().z_width(), tile.queries * layer().z_width(), z);
         ReplaceHeads(layer(), work.plan, static_cast<size_t>(work.return_y[wanted]),
                      tile.sequence - member->first_sequence, tile.first_query, tile.queries, z);
         float* y = member->ablation_y[wanted] + (row - member->first_row) * spec.d_out;
         RunProjectOut(
-            layer(), z, 0, tile.queries, 0, static_cast<int64_t>(layer().wo().blocks().size()),
+            layer(), z, data_.z + row * layer().z_width(), 0, tile.queries, 0,
+            static_cast<int64_t>(layer().wo().blocks().size()),
             [&](int64_t r) { return y + r * spec.d_out; }, scratch);
       });
 }

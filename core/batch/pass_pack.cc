@@ -9,6 +9,18 @@
 namespace headwise {
 namespace {
 
+struct PositionRange {
+  int64_t lowest = 0;
+  int64_t highest = 0;  // inclusive
+};
+
+PositionRange RangeOf(const int64_t* positions, int64_t count) {
+  if (count == 0) return {};
+  if (positions == nullptr) return {0, count - 1};
+  const auto [lowest, highest] = std::minmax_element(positions, positions + count);
+  return {*lowest, *highest};
+}
+
 // An input that the kernels can read where it lies.
 bool ReadableInPlace(const TensorView& view) {
   return view.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(view.data) % alignof(float) == 0;
@@ -20,6 +32,7 @@ void Pass::Pack() {
   memory_->workers.resize(static_cast<size_t>(pool_->threads()));
   for (const std::unique_ptr<Member>& member : members_) PackMember(member.get());
   ReserveBuffers();
+  PackAngles();
   data_.x = PackRows(/*memory=*/false, &memory_->x);
   data_.memory = members_.front()->item->input.has_memory
                      ? PackRows(/*memory=*/true, &memory_->memory)
@@ -123,7 +136,7 @@ void Pass::AllocateOutputs(Member* member) {
       member->result.outputs.back().head_ids = std::move(groups);
     }
   };
-  if (item.wants_y())
+  if (item.outputs & kOutputY)
     member->y = AddOutput(member, "y", {n, spec.d_out}, {"token", "feature"}, nullptr);
   if (item.outputs & kOutputZ) {
     add_heads("z", n, spec.heads, spec.dv[0], layer().z_width(), layer().z_offsets());
@@ -155,18 +168,70 @@ void Pass::AllocateOutputs(Member* member) {
 
 void Pass::ReserveBuffers() {
   const LayerSpec& spec = layer().spec();
+  const int64_t bytes = ElementBytes(layer().attend_type());
   // The last tile of a head reads up to a tile of rows beyond its own (see AttendKernels).
-  data_.q =
-      memory_->q.Reserve(data_.query_rows * layer().q_width() + kQueryTile * layer().max_dk());
-  data_.kt = memory_->kt.Reserve(data_.padded_key_rows * layer().k_width());
-  data_.v = memory_->v.Reserve(data_.padded_key_rows * layer().v_width());
-  data_.z = memory_->z.Reserve(data_.query_rows * layer().z_width());
+  const int64_t q_numbers = data_.query_rows * layer().q_width() + kQueryTile * layer().max_dk();
+  data_.q = memory_->q.Reserve<char>(q_numbers * bytes);
+  data_.kt = memory_->kt.Reserve<char>(data_.padded_key_rows * layer().kt_width() * bytes);
+  data_.v = memory_->v.Reserve<char>(data_.padded_key_rows * layer().v_width() * bytes);
+  data_.z = memory_->z.Reserve<float>(data_.query_rows * layer().z_width());
+  if (spec.qk_norm.has_value() && spec.qk_norm->span == QkNormSpan::kWidth) {
+    data_.q_squares = memory_->squares.Reserve<float>(data_.query_rows * spec.heads +
+                                                      data_.key_rows * spec.kv_heads);
+    data_.k_squares = data_.q_squares + data_.query_rows * spec.heads;
+  }
   memory_->v_not_finite.resize(static_cast<size_t>(data_.padded_key_rows * spec.kv_heads));
   data_.v_not_finite = memory_->v_not_finite.data();
 }
 
+// Angles of RoPE for sequences whose positions or length the layer's table doesn't hold: one row a
+// token, for all heads.
+void Pass::PackAngles() {
+  const RopeTable* rope = layer().rope();
+  if (rope == nullptr) return;
+  struct Stretch {
+    const int64_t* positions;
+    int64_t rows;
+    int64_t length;  // of the sequence, as RopeTable::Frequencies takes it
+    const float** place;
+    int64_t at = 0;
+  };
+  std::vector<Stretch> stretches;
+  int64_t total = 0;
+  for (SequencePlan& s : data_.sequences) {
+    const PositionRange queries = RangeOf(s.positions, s.queries);
+    const PositionRange keys = RangeOf(s.key_positions, s.keys);
+    const int64_t length = std::max(queries.highest, keys.highest) + 1;
+    const bool same = s.positions == s.key_positions && s.queries == s.keys;
+    if (!rope->Covers(queries.lowest, queries.highest, length)) {
+      stretches.push_back({s.positions, s.queries, length, &s.angles, total});
+      total += s.queries;
+    }
+    if (!rope->Covers(keys.lowest, keys.highest, length) && !same) {
+      stretches.push_back({s.key_positions, s.keys, length, &s.key_angles, total});
+      total += s.keys;
+    }
+  }
+  if (stretches.empty()) return;
+  float* angles = memory_->angles.Reserve<float>(total * rope->row_floats());
+  for (const Stretch& stretch : stretches)
+    *stretch.place = angles + stretch.at * rope->row_floats();
+  for (SequencePlan& s : data_.sequences) {
+    const bool same = s.positions == s.key_positions && s.queries == s.keys;
+    if (same) s.key_angles = s.angles;
+  }
+  RunTasks(static_cast<int64_t>(stretches.size()), [&](int64_t i, WorkerScratch*) {
+    const Stretch& stretch = stretches[static_cast<size_t>(i)];
+    const RopeFrequencies frequencies = rope->Frequencies(stretch.length);
+    for (int64_t t = 0; t < stretch.rows; ++t) {
+      rope->Compute(frequencies, stretch.positions == nullptr ? t : stretch.positions[t],
+                    angles + (stretch.at + t) * rope->row_floats());
+    }
+  });
+}
+
 // All members' x (or memory) as one f32 matrix: in place where one request came alone in f32.
-const float* Pass::PackRows(bool memory, ScratchFloats* buffer) {
+const float* Pass::PackRows(bool memory, Scratch* buffer) {
   const auto view_of = [memory](const Member& member) -> const TensorView& {
     return memory ? member.item->input.memory : member.item->input.x;
   };
@@ -174,7 +239,7 @@ const float* Pass::PackRows(bool memory, ScratchFloats* buffer) {
     return static_cast<const float*>(view_of(*members_[0]).data);
   }
   const int64_t width = memory ? layer().spec().d_memory : layer().spec().d_model;
-  float* out = buffer->Reserve((memory ? data_.key_rows : data_.query_rows) * width);
+  float* out = buffer->Reserve<float>((memory ? data_.key_rows : data_.query_rows) * width);
   std::vector<float*> places;
   float* place = out;
   for (const std::unique_ptr<Member>& member : members_) {

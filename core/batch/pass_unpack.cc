@@ -6,20 +6,6 @@
 #include "core/kernel/project_out.h"
 
 namespace headwise {
-namespace {
-
-// Copies one key/value head of one sequence to rows of `out` with `stride` floats each.
-void CopyKeys(const float* kt, int64_t dk, const SequencePlan& s, int64_t stride, float* out) {
-  for (int64_t key = 0; key < s.keys; ++key) {
-    const int64_t block = key / kKeyBlock * kKeyBlock;
-    const int64_t width = std::min(kKeyBlock, s.padded_keys() - block);
-    const float* column = kt + block * dk + (key - block);
-    for (int64_t d = 0; d < dk; ++d) out[key * stride + d] = column[d * width];
-  }
-}
-
-}  // namespace
-
 void Pass::Unpack() {
   for (const std::unique_ptr<Member>& member : members_) {
     if (!Dead(member.get())) UnpackMember(member.get());
@@ -55,24 +41,10 @@ void Pass::UnpackHeads(const Member& member, ProjectionRole role, float* out) {
                                                 : layer().v_offsets();
   for (size_t i = 0; i < member.item->input.queries.size(); ++i) {
     const SequencePlan& s = data_.sequences[static_cast<size_t>(member.first_sequence) + i];
-    const int64_t rows = queries ? s.queries : s.keys;
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t offset = offsets[static_cast<size_t>(h)];
-      float* place = out + offset;
-      if (queries) {
-        const int64_t dk = spec.dk[static_cast<size_t>(h)];
-        const float* q = data_.q + offset * data_.query_rows + s.q_row * dk;
-        for (int64_t t = 0; t < rows; ++t) std::copy_n(q + t * dk, dk, place + t * total);
-      } else if (keys) {
-        const float* kt = data_.kt + s.key_slot * total + offset * s.padded_keys();
-        CopyKeys(kt, layer().kv_dk(h), s, total, place);
-      } else {
-        const int64_t dv = layer().kv_dv(h);
-        const float* v = data_.v + s.key_slot * total + offset * s.padded_keys();
-        for (int64_t t = 0; t < rows; ++t) std::copy_n(v + t * dv, dv, place + t * total);
-      }
+      LoadHead(layer(), role, h, s, data_, total, out + offsets[static_cast<size_t>(h)]);
     }
-    out += rows * total;
+    out += (queries ? s.queries : s.keys) * total;
   }
 }
 
@@ -81,14 +53,21 @@ void Pass::UnpackContributions(Member* member, float* out) {
   const int64_t rows = member->item->input.query_rows;
   const int64_t row_blocks = (rows + kTileRows - 1) / kTileRows;
   const int64_t stride = spec.heads * spec.d_out;
-  RunTasks(row_blocks * spec.heads, [&](int64_t i, WorkerScratch* scratch) {
-    const int64_t row = i / spec.heads * kTileRows;
-    const int64_t head = i % spec.heads;
+  RunTasks(row_blocks, [&](int64_t i, WorkerScratch* scratch) {
+    const int64_t row = i * kTileRows;
+    const int64_t count = std::min(kTileRows, rows - row);
     const float* z = data_.z + (member->first_row + row) * layer().z_width();
-    for (size_t b = 0; b < layer().wo().blocks().size(); ++b) {
-      RunContribution(layer(), head, b, z, std::min(kTileRows, rows - row), stride,
-                      out + row * stride + head * spec.d_out + layer().wo().blocks()[b].column,
-                      scratch);
+    const TileRows numbers = layer().wo().MakeRows(z, count, nullptr, &scratch->input);
+    float* tile = scratch->tile.Reserve<float>(kTileRows * layer().tile_stride());
+    for (int64_t head = 0; head < spec.heads; ++head) {
+      for (size_t b = 0; b < layer().wo().blocks().size(); ++b) {
+        const PackedMatrix::Block& block = layer().wo().blocks()[b];
+        RunContribution(layer(), head, b, numbers, tile);
+        float* place = out + row * stride + head * spec.d_out + block.column;
+        for (int64_t t = 0; t < count; ++t) {
+          std::copy_n(tile + t * layer().tile_stride(), block.width, place + t * stride);
+        }
+      }
     }
   });
 }

@@ -49,7 +49,6 @@ struct WorkItem {
 
   // What the queue's bound counts: an empty request takes a place too.
   int64_t cost_tokens() const { return std::max<int64_t>(1, input.tokens()); }
-  bool wants_y() const { return (outputs & kOutputY) != 0 || ablation.has_value(); }
 
   // OK, or CANCELLED or DEADLINE_EXCEEDED: nobody waits for the answer any more.
   absl::Status Alive(absl::Time now) const;

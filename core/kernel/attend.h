@@ -19,10 +19,11 @@ struct AttendTile {
   int64_t queries = 0;
 };
 
-// z = softmax(scale q k^T + mask) v for the tile, block of keys by block of keys with a running
-// maximum and sum a row (FlashAttention, Dao et al. 2022). Blocks that no row may see are skipped.
-// Also writes the tile's rows of p and scores where the sequence asks for them. Moves
-// (dk + dv) * S floats of k and v a tile from the second-level cache and nothing else.
+// z = gate * softmax(t + mask) v for the tile, t the logits with bias and soft-cap; block of keys
+// by block of keys with a running maximum and sum a row (FlashAttention, Dao et al. 2022). Keys
+// that no row of a half tile may see are skipped, in steps of kKeyStep. Writes the tile's rows of p
+// and scores where the sequence asks for them: p is the weights that made z. Moves (dk + dv) * S
+// numbers of k and v a tile from the second-level cache and nothing else.
 // Thread-safe for different tiles.
 void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pass,
                WorkerScratch* scratch);

@@ -11,46 +11,59 @@
 namespace headwise {
 namespace {
 
-absl::StatusOr<std::shared_ptr<const AttendKernels>> Compile(KernelPath path, int64_t dk,
-                                                             int64_t dv) {
-  auto kernels = std::make_shared<AttendKernels>();
-  for (int h = 0; h < AttendKernels::kHeights; ++h) {
-    const int64_t rows = AttendKernels::kRows[static_cast<size_t>(h)];
-    for (int w = 0; w < AttendKernels::kWidths; ++w) {
-      const int64_t keys = (w + 1) * kKeyStep;
-      auto scores =
-          GetTileKernel(path, {.m = rows, .n = keys, .k = dk, .lda = dk, .ldb = keys, .ldc = keys});
-      if (!scores.ok()) return scores.status();
-      auto output = GetTileKernel(
-          path,
-          {.m = rows, .n = dv, .k = keys, .lda = keys, .ldb = dv, .ldc = dv, .accumulate = true});
-      if (!output.ok()) return output.status();
-      kernels->scores[static_cast<size_t>(h)][static_cast<size_t>(w)] = *std::move(scores);
-      kernels->output[static_cast<size_t>(h)][static_cast<size_t>(w)] = *std::move(output);
-    }
-  }
-  return kernels;
-}
-
 struct Cache {
   Mutex mu;
-  std::map<std::tuple<KernelPath, int64_t, int64_t>, std::weak_ptr<const AttendKernels>> sets
-      ABSL_GUARDED_BY(mu);
+  std::map<std::tuple<KernelPath, TileType, int64_t, int64_t>, std::weak_ptr<const AttendKernels>>
+      sets ABSL_GUARDED_BY(mu);
 };
 
 }  // namespace
 
-int AttendKernels::Height(int64_t rows) {
-  return static_cast<int>(std::lower_bound(kRows.begin(), kRows.end(), rows) - kRows.begin());
+absl::StatusOr<std::shared_ptr<const AttendKernels>> AttendKernels::Create(KernelPath path,
+                                                                           TileType type,
+                                                                           int64_t dk, int64_t dv) {
+  auto kernels = std::make_shared<AttendKernels>();
+  const auto make = [&](const TileShape& shape,
+                        std::shared_ptr<const TileKernel>* place) -> absl::Status {
+    auto made = GetTileKernel(path, shape);
+    if (!made.ok()) return made.status();
+    *place = *std::move(made);
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  for (size_t h = 0; h < kHeights && status.ok(); ++h) {
+    TileShape scores{.type = type, .m = kRows[h], .k = dk, .lda = dk, .ldc = kScoreStride};
+    for (size_t panel = 0; panel < kPanelWidths; ++panel) {
+      for (size_t keys = 0; keys <= panel && status.ok(); ++keys) {
+        scores.ldb = static_cast<int64_t>(panel + 1) * kKeyStep;
+        scores.n = static_cast<int64_t>(keys + 1) * kKeyStep;
+        status = make(scores, &kernels->scores_[h][panel][keys]);
+      }
+    }
+    TileShape output{
+        .type = type, .m = kRows[h], .n = dv, .lda = kScoreStride, .ldb = dv, .ldc = dv};
+    output.accumulate = true;
+    for (size_t keys = 0; keys < kBlockWidths && status.ok(); ++keys) {
+      output.k = static_cast<int64_t>(keys + 1) * kKeyStep;
+      status = make(output, &kernels->output_[h][keys]);
+    }
+  }
+  if (!status.ok()) return status;
+  return kernels;
 }
 
-absl::StatusOr<std::shared_ptr<const AttendKernels>> GetAttendKernels(KernelPath path, int64_t dk,
+size_t AttendKernels::Height(int64_t rows) {
+  return static_cast<size_t>(std::lower_bound(kRows.begin(), kRows.end(), rows) - kRows.begin());
+}
+
+absl::StatusOr<std::shared_ptr<const AttendKernels>> GetAttendKernels(KernelPath path,
+                                                                      TileType type, int64_t dk,
                                                                       int64_t dv) {
   static Cache* const cache = new Cache;
   MutexLock lock(&cache->mu);
-  std::weak_ptr<const AttendKernels>& slot = cache->sets[{path, dk, dv}];
+  std::weak_ptr<const AttendKernels>& slot = cache->sets[{path, type, dk, dv}];
   if (std::shared_ptr<const AttendKernels> known = slot.lock()) return known;
-  auto made = Compile(path, dk, dv);
+  auto made = AttendKernels::Create(path, type, dk, dv);
   if (made.ok()) slot = *made;
   return made;
 }

@@ -9,36 +9,52 @@
 
 #include "absl/status/statusor.h"
 #include "core/kernel/tile_kernel.h"
+#include "core/kernel/tile_sizes.h"
 
 namespace headwise {
 
-// A tile: kQueryTile queries against kKeyBlock keys, 64 KiB of scores, in the second-level cache.
-// Tried in f32 with dk = dv = 64: 64 x 256 and 64 x 512 are equal, smaller blocks lose.
-inline constexpr int64_t kQueryTile = 64;
-inline constexpr int64_t kKeyBlock = 256;
-inline constexpr int64_t kKeyStep = 16;  // key blocks are padded to this many columns
-
-constexpr int64_t PadKeys(int64_t keys) { return (keys + kKeyStep - 1) / kKeyStep * kKeyStep; }
-
-// Kernels of one (dk, dv). Rows are rounded up to a compiled height: the rows beyond are computed
-// from whatever lies there and never read (rows of a product don't touch each other).
-struct AttendKernels {
+// Kernels of one (type, dk, dv). Rows are rounded up to a compiled height: the rows beyond are
+// computed from whatever lies there and never read (rows of a product don't touch each other).
+// Immutable; thread-safe.
+class AttendKernels {
+ public:
   static constexpr int kHeights = 11;
   static constexpr std::array<int64_t, kHeights> kRows = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64};
-  static constexpr int kWidths = static_cast<int>(kKeyBlock / kKeyStep);
+
+  // `type` is kF32 or kBf16. UNIMPLEMENTED if `path` can't run here.
+  static absl::StatusOr<std::shared_ptr<const AttendKernels>> Create(KernelPath path, TileType type,
+                                                                     int64_t dk, int64_t dv);
 
   // Index into the tables for `rows` <= kQueryTile.
-  static int Height(int64_t rows);
+  static size_t Height(int64_t rows);
 
-  // [height][padded keys / kKeyStep - 1].
-  // scores [rows, keys] = q [rows, dk] k^T [dk, keys]
-  std::array<std::array<std::shared_ptr<const TileKernel>, kWidths>, kHeights> scores;
-  // output [rows, dv] += p [rows, keys] v [keys, dv]
-  std::array<std::array<std::shared_ptr<const TileKernel>, kWidths>, kHeights> output;
+  // scores [rows, keys] = q [rows, dk] k^T [dk, keys] from a panel of `panel` keys; both are
+  // multiples of kKeyStep, keys <= panel <= kKeyPanel. Rows of scores are kScoreStride apart.
+  const TileKernel& scores(size_t height, int64_t panel, int64_t keys) const {
+    return *scores_[height][static_cast<size_t>(panel / kKeyStep - 1)]
+                   [static_cast<size_t>(keys / kKeyStep - 1)];
+  }
+
+  // output [rows, dv] += p [rows, keys] v [keys, dv]; keys a multiple of kKeyStep, <= kKeyBlock.
+  // Rows of p are kScoreStride apart.
+  const TileKernel& output(size_t height, int64_t keys) const {
+    return *output_[height][static_cast<size_t>(keys / kKeyStep - 1)];
+  }
+
+ private:
+  static constexpr size_t kPanelWidths = static_cast<size_t>(kKeyPanel / kKeyStep);
+  static constexpr size_t kBlockWidths = static_cast<size_t>(kKeyBlock / kKeyStep);
+  template <size_t kCount>
+  using Kernels = std::array<std::shared_ptr<const TileKernel>, kCount>;
+
+  std::array<std::array<Kernels<kPanelWidths>, kPanelWidths>, kHeights> scores_;
+  std::array<Kernels<kBlockWidths>, kHeights> output_;
 };
 
-// The set for (dk, dv), shared by all layers that use it. Thread-safe. About 352 kernels, 15 ms.
-absl::StatusOr<std::shared_ptr<const AttendKernels>> GetAttendKernels(KernelPath path, int64_t dk,
+// The set for (path, type, dk, dv), shared by all layers that use it. Thread-safe. About 290
+// kernels, 15 ms.
+absl::StatusOr<std::shared_ptr<const AttendKernels>> GetAttendKernels(KernelPath path,
+                                                                      TileType type, int64_t dk,
                                                                       int64_t dv);
 
 }  // namespace headwise

@@ -13,12 +13,12 @@ namespace headwise {
 inline constexpr int64_t kGramTokens = 32;
 
 // Adds, over tokens [0, tokens) and column blocks [first_block, last_block), the products of the
-// H + 1 rows c_0 … c_{H-1}, y to `gram` [H + 1, H + 1], upper triangle. `z` [tokens, sum dv] and
-// `y` [tokens, d_out] begin at the first token; tokens <= kGramTokens. Contributions live in a
-// [kGramTokens, H + 1, 64] buffer only. f32 products, f64 sums every 16 tokens of a block.
-// Thread-safe for different `gram`.
-void RunGram(const AttentionLayer& layer, const float* z, const float* y, int64_t tokens,
-             int64_t first_block, int64_t last_block, double* gram, WorkerScratch* scratch);
+// H + 1 rows c_0 … c_{H-1}, y to `gram` [H + 1, H + 1], upper triangle. y is the sum of the
+// contributions and b_o, so that no output projection is needed. `z` [tokens, sum dv] begins at the
+// first token; tokens <= kGramTokens. Contributions live in a [H + 1, kGramTokens, tile_stride]
+// buffer only. f32 products, f64 sums every 16 tokens of a block. Thread-safe for different `gram`.
+void RunGram(const AttentionLayer& layer, const float* z, int64_t tokens, int64_t first_block,
+             int64_t last_block, double* gram, WorkerScratch* scratch);
 
 }  // namespace headwise
 

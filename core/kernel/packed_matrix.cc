@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "core/base/dtype.h"
+#include "core/kernel/quantise.h"
 
 namespace headwise {
 namespace {
@@ -12,6 +14,12 @@ namespace {
 // Longest sum of one kernel call. A panel of 1024 x 64 floats takes 256 KiB; longer ones would push
 // the tile of A out of the second-level cache.
 constexpr int64_t kChunk = 1024;
+static_assert(kChunk <= kMaxExactDepth);
+
+// Where element (k, c) of a panel of `width` columns lies, k a packed row.
+size_t PanelIndex(int64_t group, int64_t width, int64_t k, int64_t c) {
+  return static_cast<size_t>(k / group * width * group + c * group + k % group);
+}
 
 }  // namespace
 
@@ -27,32 +35,83 @@ absl::StatusOr<std::vector<std::shared_ptr<const TileKernel>>> MakeRowKernels(Ke
   return kernels;
 }
 
-absl::StatusOr<PackedMatrix> PackedMatrix::Pack(KernelPath path, absl::Span<const float> weights,
-                                                absl::Span<const float> bias, int64_t columns,
-                                                int64_t depth, absl::Span<const int64_t> widths,
-                                                int64_t lda, int64_t ldc) {
+absl::StatusOr<PackedMatrix> PackedMatrix::Pack(KernelPath path, TileType type,
+                                                absl::Span<const float> weights,
+                                                absl::Span<const float> bias,
+                                                const MatrixShape& shape, int64_t ldc) {
   PackedMatrix packed;
-  packed.columns_ = columns;
-  packed.depth_ = depth;
+  packed.type_ = type;
+  packed.columns_ = shape.columns;
+  packed.depth_ = shape.depth;
+  packed.ldc_ = ldc;
   packed.bias_.assign(bias.begin(), bias.end());
-  packed.panels_ = MappedFloats(columns * depth);
+  packed.PlaceParts(shape);
+  packed.panels_ = MappedBytes(shape.columns * packed.packed_depth_ * ElementBytes(type));
+  if (type == TileType::kU8S8) {
+    packed.column_scales_.resize(static_cast<size_t>(shape.columns));
+    packed.column_sums_.resize(static_cast<size_t>(shape.columns));
+    packed.part_sums_.resize(packed.parts_.size() * static_cast<size_t>(shape.columns));
+  }
   int64_t column = 0;
-  for (const int64_t width : widths) {
-    const Block block{column, width, column * depth};
-    float* panel = packed.panels_.data() + block.offset;
-    for (int64_t c = 0; c < width; ++c) {
-      const float* source = weights.data() + (column + c) * depth;
-      for (int64_t k = 0; k < depth; ++k) panel[k * width + c] = source[k];
-    }
-    packed.blocks_.push_back(block);
-    packed.max_width_ = std::max(packed.max_width_, width);
+  for (const int64_t width : shape.widths) {
+    packed.blocks_.push_back({column, width, column * packed.packed_depth_});
+    packed.PackPanel(weights, packed.blocks_.back());
     column += width;
   }
-  if (absl::Status made = packed.MakeKernels(path, lda, ldc); !made.ok()) return made;
+  if (absl::Status made = packed.MakeKernels(path, ldc); !made.ok()) return made;
   return packed;
 }
 
-absl::Status PackedMatrix::MakeKernels(KernelPath path, int64_t lda, int64_t ldc) {
+void PackedMatrix::PlaceParts(const MatrixShape& shape) {
+  const int64_t group = Interleave(type_);
+  std::vector<int64_t> widths(shape.parts.begin(), shape.parts.end());
+  if (widths.empty()) widths.push_back(shape.depth);
+  int64_t begin = 0;
+  for (const int64_t width : widths) {
+    parts_.push_back({begin, width, packed_depth_, RoundUp(width, group)});
+    begin += width;
+    packed_depth_ += parts_.back().packed_width;
+  }
+}
+
+void PackedMatrix::PackPanel(absl::Span<const float> weights, const Block& block) {
+  const int64_t group = Interleave(type_);
+  char* panel = panels_.as<char>() + block.offset * ElementBytes(type_);
+  std::vector<int8_t> steps(static_cast<size_t>(type_ == TileType::kU8S8 ? depth_ : 0));
+  for (int64_t c = 0; c < block.width; ++c) {
+    const size_t column = static_cast<size_t>(block.column + c);
+    const float* source = weights.data() + (block.column + c) * depth_;
+    if (type_ == TileType::kU8S8) {
+      column_scales_[column] = QuantiseScale(LargestMagnitude(source, depth_));
+      QuantiseWeights(source, column_scales_[column], depth_, steps.data());
+    }
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      const Part& part = parts_[p];
+      for (int64_t k = 0; k < part.width; ++k) {
+        const size_t at = PanelIndex(group, block.width, part.packed + k, c);
+        const int64_t from = part.begin + k;
+        switch (type_) {
+          case TileType::kF32:
+            reinterpret_cast<float*>(panel)[at] = source[from];
+            break;
+          case TileType::kBf16:
+            reinterpret_cast<uint16_t*>(panel)[at] = FloatToBf16(source[from]);
+            break;
+          case TileType::kU8S8:
+            reinterpret_cast<int8_t*>(panel)[at] = steps[static_cast<size_t>(from)];
+            part_sums_[p * static_cast<size_t>(columns_) + column] +=
+                steps[static_cast<size_t>(from)];
+            break;
+        }
+      }
+      if (type_ == TileType::kU8S8) {
+        column_sums_[column] += part_sums_[p * static_cast<size_t>(columns_) + column];
+      }
+    }
+  }
+}
+
+absl::Status PackedMatrix::MakeKernels(KernelPath path, int64_t ldc) {
   for (const Block& block : blocks_) {
     const auto known = std::find_if(kernel_sets_.begin(), kernel_sets_.end(),
                                     [&](const KernelSet& set) { return set.width == block.width; });
@@ -60,10 +119,11 @@ absl::Status PackedMatrix::MakeKernels(KernelPath path, int64_t lda, int64_t ldc
     if (known != kernel_sets_.end()) continue;
     KernelSet set;
     set.width = block.width;
-    const auto make = [&](int64_t depth, bool accumulate, auto* kernels) -> absl::Status {
-      auto made = MakeRowKernels(path, {.n = block.width,
+    const auto make = [&](int64_t depth, bool accumulate, RowKernels* kernels) -> absl::Status {
+      auto made = MakeRowKernels(path, {.type = type_,
+                                        .n = block.width,
                                         .k = depth,
-                                        .lda = lda,
+                                        .lda = packed_depth_,
                                         .ldb = block.width,
                                         .ldc = ldc,
                                         .accumulate = accumulate});
@@ -71,23 +131,90 @@ absl::Status PackedMatrix::MakeKernels(KernelPath path, int64_t lda, int64_t ldc
       *kernels = *std::move(made);
       return absl::OkStatus();
     };
-    const int64_t rest = depth_ % kChunk;
-    absl::Status status = make(std::min(depth_, kChunk), false, &set.first);
-    if (status.ok() && depth_ >= 2 * kChunk) status = make(kChunk, true, &set.later);
-    if (status.ok() && depth_ > kChunk && rest > 0) status = make(rest, true, &set.last);
+    const int64_t rest = packed_depth_ % kChunk;
+    absl::Status status = make(std::min(packed_depth_, kChunk), false, &set.first);
+    if (status.ok() && packed_depth_ >= 2 * kChunk) status = make(kChunk, true, &set.later);
+    if (status.ok() && packed_depth_ > kChunk && rest > 0) status = make(rest, true, &set.last);
+    for (const Part& part : parts_) {
+      const bool made = std::any_of(set.parts.begin(), set.parts.end(), [&](const auto& entry) {
+        return entry.first == part.packed_width;
+      });
+      if (!status.ok() || parts_.size() == 1 || made) continue;
+      set.parts.emplace_back(part.packed_width, RowKernels());
+      status = make(part.packed_width, false, &set.parts.back().second);
+    }
     if (!status.ok()) return status;
     kernel_sets_.push_back(std::move(set));
   }
   return absl::OkStatus();
 }
 
-void PackedMatrix::MultiplyBlock(size_t block, const float* a, int64_t rows, float* c) const {
+TileRows PackedMatrix::MakeRows(const float* in, int64_t rows, const float* scale_rows,
+                                RowScratch* scratch) const {
+  if (type_ == TileType::kF32) return {in, nullptr, rows};
+  const size_t row_bytes = static_cast<size_t>(packed_depth_ * ElementBytes(type_));
+  char* out = scratch->numbers.Reserve<char>(rows * static_cast<int64_t>(row_bytes));
+  for (int64_t i = 0; i < rows; ++i, out += row_bytes) {
+    const float* row = in + i * depth_;
+    float scale = 0.0f;
+    if (type_ == TileType::kU8S8) {
+      scale = QuantiseScale(
+          LargestMagnitude(scale_rows == nullptr ? row : scale_rows + i * depth_, depth_));
+      scratch->scales[i] = scale;
+    }
+    for (const Part& part : parts_) {
+      const size_t padding = static_cast<size_t>(part.packed_width - part.width);
+      if (type_ == TileType::kBf16) {
+        auto* place = reinterpret_cast<uint16_t*>(out) + part.packed;
+        ToBf16(row + part.begin, part.width, place);
+        std::fill_n(place + part.width, padding, uint16_t{0});
+      } else {
+        auto* place = reinterpret_cast<uint8_t*>(out) + part.packed;
+        QuantiseRow(row + part.begin, scale, part.width, place);
+        std::fill_n(place + part.width, padding, uint8_t{128});
+      }
+    }
+  }
+  return {out - rows * static_cast<int64_t>(row_bytes), scratch->scales, rows};
+}
+
+const char* PackedMatrix::PanelAt(const Block& block, int64_t packed_row) const {
+  return panels_.as<char>() + (block.offset + packed_row * block.width) * ElementBytes(type_);
+}
+
+void PackedMatrix::MultiplyBlock(size_t block, const TileRows& rows, float* c) const {
   const KernelSet& set = kernel_sets_[kernel_set_[block]];
-  const size_t row_index = static_cast<size_t>(rows - 1);
-  set.first[row_index]->Run(a, PanelRows(block, 0), c);
-  for (int64_t k = kChunk; k < depth_; k += kChunk) {
-    const bool whole = k + kChunk <= depth_;
-    (whole ? set.later : set.last)[row_index]->Run(a + k, PanelRows(block, k), c);
+  const Block& columns = blocks_[block];
+  const size_t row_index = static_cast<size_t>(rows.rows - 1);
+  const char* a = static_cast<const char*>(rows.data);
+  set.first[row_index]->Run(a, PanelAt(columns, 0), c);
+  for (int64_t k = kChunk; k < packed_depth_; k += kChunk) {
+    const bool whole = k + kChunk <= packed_depth_;
+    (whole ? set.later : set.last)[row_index]->Run(a + k * ElementBytes(type_), PanelAt(columns, k),
+                                                   c);
+  }
+  if (type_ == TileType::kU8S8) Dequantise(columns, rows, column_sums_.data(), c);
+}
+
+void PackedMatrix::MultiplyPart(size_t block, int64_t part, const TileRows& rows, float* c) const {
+  if (parts_.size() == 1) return MultiplyBlock(block, rows, c);
+  const Part& stretch = parts_[static_cast<size_t>(part)];
+  const Block& columns = blocks_[block];
+  const KernelSet& set = kernel_sets_[kernel_set_[block]];
+  const auto kernels = std::find_if(set.parts.begin(), set.parts.end(), [&](const auto& entry) {
+    return entry.first == stretch.packed_width;
+  });
+  kernels->second[static_cast<size_t>(rows.rows - 1)]->Run(
+      static_cast<const char*>(rows.data) + stretch.packed * ElementBytes(type_),
+      PanelAt(columns, stretch.packed), c);
+  if (type_ == TileType::kU8S8) Dequantise(columns, rows, part_sums_.data() + part * columns_, c);
+}
+
+void PackedMatrix::Dequantise(const Block& block, const TileRows& rows, const int32_t* sums,
+                              float* c) const {
+  for (int64_t i = 0; i < rows.rows; ++i) {
+    DequantiseRow(rows.scales[i], column_scales_.data() + block.column, sums + block.column,
+                  block.width, c + i * ldc_);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weight matrix laid out once for the tile product.
+// A weight matrix laid out once for the tile product, and the rows that it multiplies.
 #ifndef HEADWISE_CORE_KERNEL_PACKED_MATRIX_H_
 #define HEADWISE_CORE_KERNEL_PACKED_MATRIX_H_
 
@@ -11,65 +11,110 @@
 #include "absl/types/span.h"
 #include "core/base/memory.h"
 #include "core/kernel/tile_kernel.h"
+#include "core/kernel/tile_sizes.h"
 
 namespace headwise {
 
-// Rows of a tile: 64 rows of A against a panel of at most kChunk x 64 weights keep both in a 1 MiB
-// second-level cache (measured: 116 of 116 GFLOP/s a core at 64 x 64 x 768).
-inline constexpr int64_t kTileRows = 64;
+// Up to kTileRows rows in the numbers of a PackedMatrix, made by PackedMatrix::MakeRows.
+struct TileRows {
+  const void* data = nullptr;     // [rows, packed_depth]
+  const float* scales = nullptr;  // int8: [rows]
+  int64_t rows = 0;
+};
 
-// W [columns, depth] (out x in) as blocks of columns: block b is a [depth, width_b] row-major panel
-// that the product streams through once. Immutable; thread-safe.
+// Where MakeRows puts what it makes; one for each worker.
+struct RowScratch {
+  Scratch numbers;
+  float scales[kTileRows] = {};
+};
+
+struct MatrixShape {
+  int64_t columns = 0;  // of the result
+  int64_t depth = 0;    // length of the sums
+  // Column blocks of the result; their widths sum to `columns`.
+  absl::Span<const int64_t> widths;
+  // Parts of the depth that are multiplied apart too (heads of W_O); they sum to `depth`. Empty:
+  // one part.
+  absl::Span<const int64_t> parts;
+};
+
+// W [columns, depth] (out x in) as blocks of columns: block b is a [depth, width_b] panel that the
+// product streams through once. In reduced types the rows of a panel lie interleaved, each part
+// filled up with zeros to whole groups. int8 has a scale a column, amax / 127.
+// Immutable; thread-safe.
 class PackedMatrix {
  public:
   struct Block {
     int64_t column = 0;  // first column of the result
     int64_t width = 0;
-    int64_t offset = 0;  // of the panel, in floats
+    int64_t offset = 0;  // of the panel, in elements
   };
 
   PackedMatrix() = default;
 
-  // `widths` sum to `columns`. `lda` is the row stride of A, `ldc` that of C. `bias` is [columns]
-  // or empty. UNIMPLEMENTED if `path` can't run here.
-  static absl::StatusOr<PackedMatrix> Pack(KernelPath path, absl::Span<const float> weights,
-                                           absl::Span<const float> bias, int64_t columns,
-                                           int64_t depth, absl::Span<const int64_t> widths,
-                                           int64_t lda, int64_t ldc);
+  // `ldc` is the row stride of results. `bias` is [columns] or empty. UNIMPLEMENTED if `path` can't
+  // run here.
+  static absl::StatusOr<PackedMatrix> Pack(KernelPath path, TileType type,
+                                           absl::Span<const float> weights,
+                                           absl::Span<const float> bias, const MatrixShape& shape,
+                                           int64_t ldc);
 
-  // c [rows, width] = a [rows, depth] times the block; rows <= kTileRows; the bias is not added.
-  // The sum over depth is cut at fixed places, so a row's bits depend on nothing but the row.
-  void MultiplyBlock(size_t block, const float* a, int64_t rows, float* c) const;
+  // Rows of f32 [rows, depth] in the matrix's numbers; f32 is read where it lies. `scale_rows`:
+  // int8 takes each row's scale from the same row of this matrix instead (null: its own).
+  TileRows MakeRows(const float* in, int64_t rows, const float* scale_rows,
+                    RowScratch* scratch) const;
 
-  // The same over depth [begin, begin + count) only, by kernels made for it (MakeSliceKernels).
-  const float* PanelRows(size_t block, int64_t begin) const {
-    return panels_.data() + blocks_[block].offset + begin * blocks_[block].width;
-  }
+  // c [rows, width] = rows times the block, in f32; the bias is not added. The sum over depth is
+  // cut at fixed places, so a row's bits depend on nothing but the row.
+  void MultiplyBlock(size_t block, const TileRows& rows, float* c) const;
+
+  // The same over part `part` of the depth only. For a matrix packed with parts.
+  void MultiplyPart(size_t block, int64_t part, const TileRows& rows, float* c) const;
 
   const std::vector<Block>& blocks() const { return blocks_; }
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
   int64_t columns() const { return columns_; }
   int64_t depth() const { return depth_; }
-  int64_t max_width() const { return max_width_; }
-  int64_t bytes() const { return panels_.size() * static_cast<int64_t>(sizeof(float)); }
+  TileType type() const { return type_; }
+  int64_t bytes() const { return panels_.size(); }
 
  private:
+  // A stretch of the depth that is multiplied apart.
+  struct Part {
+    int64_t begin = 0, width = 0;  // in the given depth
+    int64_t packed = 0;            // first packed row
+    int64_t packed_width = 0;      // whole groups
+  };
   // Kernels of one block width: [chunk kind][rows - 1]. The first chunk overwrites C, later ones
   // add.
+  using RowKernels = std::vector<std::shared_ptr<const TileKernel>>;
   struct KernelSet {
     int64_t width = 0;
-    std::vector<std::shared_ptr<const TileKernel>> first, later, last;
+    RowKernels first, later, last;
+    std::vector<std::pair<int64_t, RowKernels>> parts;  // by packed width of the part
   };
-  absl::Status MakeKernels(KernelPath path, int64_t lda, int64_t ldc);
 
+  void PlaceParts(const MatrixShape& shape);
+  void PackPanel(absl::Span<const float> weights, const Block& block);
+  absl::Status MakeKernels(KernelPath path, int64_t ldc);
+  const char* PanelAt(const Block& block, int64_t packed_row) const;
+  // C of int8 from s32 to f32. `sums` are those of the depth that was multiplied: [columns].
+  void Dequantise(const Block& block, const TileRows& rows, const int32_t* sums, float* c) const;
+
+  TileType type_ = TileType::kF32;
   int64_t columns_ = 0;
   int64_t depth_ = 0;
-  int64_t max_width_ = 0;
+  int64_t packed_depth_ = 0;
+  int64_t ldc_ = 0;
+  std::vector<Part> parts_;
   std::vector<Block> blocks_;
   std::vector<size_t> kernel_set_;  // of each block
   std::vector<KernelSet> kernel_sets_;
   std::vector<float> bias_;
-  MappedFloats panels_;
+  std::vector<float> column_scales_;  // int8: [columns]
+  std::vector<int32_t> column_sums_;  // int8: [columns] of the 8-bit numbers
+  std::vector<int32_t> part_sums_;    // int8: [parts, columns]
+  MappedBytes panels_;
 };
 
 // Kernels for rows 1…kTileRows of C [rows, n] (+)= A [rows, k] B [k, n]; index rows - 1.

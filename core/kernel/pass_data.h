@@ -10,6 +10,7 @@
 
 #include "core/base/memory.h"
 #include "core/kernel/attend_kernels.h"
+#include "core/kernel/packed_matrix.h"
 
 namespace headwise {
 
@@ -34,6 +35,8 @@ struct SequencePlan {
 
   const int64_t* positions = nullptr;      // [T]; null: 0..T-1
   const int64_t* key_positions = nullptr;  // [S]; null: 0..S-1
+  const float* angles = nullptr;  // [T, RopeTable::row_floats]; null: those of the layer's table
+  const float* key_angles = nullptr;  // [S, RopeTable::row_floats]
 
   // The user mask of head r, row i begins at r * mask_head_stride + i * mask_row_stride.
   const uint8_t* keep = nullptr;  // 1 = may be seen (or hidden, if keep_is_drop)
@@ -46,6 +49,7 @@ struct SequencePlan {
   float* scores = nullptr;  // [H, T, S] or null
 
   int64_t padded_keys() const { return PadKeys(keys); }
+  bool limited() const { return causal || window >= 0; }  // by order: not every row sees every key
 
   KeyRange Visible(int64_t row) const {
     constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;
@@ -60,12 +64,15 @@ struct SequencePlan {
   }
 };
 
-// Buffers of a pass; the pass owns the memory. Letters as in the spec: N query rows, M key rows.
+// Buffers of a pass; the pass owns the memory. Letters as in the spec: N query rows, M key rows; g
+// keys or features lie interleaved (see Interleave: f32 1, bf16 2). q, kt and v hold f32 or bf16,
+// AttentionLayer::attend_type().
 //   q   head after head: [N, dk_r] of head r begins at q_offset_r * N
-//   kt  sequence after sequence at key_slot * k_width, in it head after head at k_offset_g * padded
-//       keys, in it blocks of kKeyBlock keys: [dk_g, keys of the block, padded]: k transposed
-//   v   likewise, [padded keys, dv_g] a head; padding rows are zeros
-//   z   [N, sum of dv]
+//   kt  sequence after sequence at key_slot * kt_width, in it head after head at kt_offset_g *
+//       padded keys, in it panels of kKeyPanel keys: k transposed, [dk_g / g, keys of the panel, g]
+//   v   sequence after sequence at key_slot * v_width, in it head after head at v_offset_g * padded
+//       keys: [padded keys / g, dv_g, g]; padding rows are zeros
+//   z   [N, sum of dv], f32
 struct PassData {
   std::vector<SequencePlan> sequences;
   const float* x = nullptr;       // [N, D]
@@ -73,23 +80,30 @@ struct PassData {
   int64_t query_rows = 0;         // N
   int64_t key_rows = 0;           // M
   int64_t padded_key_rows = 0;
-  float* q = nullptr;
-  float* kt = nullptr;
-  float* v = nullptr;
+  void* q = nullptr;
+  void* kt = nullptr;
+  void* v = nullptr;
   float* z = nullptr;
   // [G, padded_key_rows]: 1 where a row of v holds NaN or infinity. Such rows must not meet the
   // tile product, where 0 * NaN would leak from hidden keys.
   uint8_t* v_not_finite = nullptr;
+  // A norm over the whole width of q (or k): sums of squares of each row's heads, [N, H] and
+  // [M, G]; null where the layer has none.
+  float* q_squares = nullptr;
+  float* k_squares = nullptr;
 };
 
 // A worker's own buffers, reused from task to task.
 struct WorkerScratch {
-  ScratchFloats tile;    // [kTileRows, tile_stride]
-  ScratchFloats scores;  // [kQueryTile, kKeyBlock]
-  ScratchFloats output;  // [kQueryTile, dv]
-  ScratchFloats values;  // [kKeyBlock, dv]: a block of v made finite
-  ScratchFloats angles;  // [dims]
-  ScratchFloats rows;    // z of an ablation; contributions of a Gram tile
+  RowScratch input;  // rows of x or z in the numbers of the weights
+  Scratch tile;      // [kTileRows, tile_stride]
+  Scratch scores;    // [kQueryTile, kKeyBlock]
+  Scratch weights;   // [kQueryTile, kKeyBlock] in bf16
+  Scratch bias;      // [kQueryTile, kKeyBlock]
+  Scratch output;    // [kQueryTile, dv]
+  Scratch values;    // [kKeyBlock, dv]: a block of v made finite
+  Scratch maxima;    // [key blocks, kQueryTile]
+  Scratch rows;      // z of an ablation; contributions of a Gram tile; k in bf16
 };
 
 // Sequence that query (or key) row `row` belongs to.

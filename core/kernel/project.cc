@@ -2,129 +2,97 @@
 #include "core/kernel/project.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
-#include "core/kernel/vector_ops.h"
+#include "core/base/dtype.h"
 
 namespace headwise {
 namespace {
 
-// A head's columns of the tile, bias added and rotated.
-void FinishRows(const RopeTable* rope, int64_t width, const float* bias, const int64_t* positions,
-                const HeadRows& rows, float* tile, WorkerScratch* scratch) {
-  for (int64_t i = 0; i < rows.rows; ++i) {
-    float* row = tile + i * rows.stride;
-    if (bias != nullptr) AddInPlace(bias, width, row);
-    if (rope == nullptr) continue;
+// What of the layer acts on a head of a role.
+struct HeadPlace {
+  ProjectionRole role = ProjectionRole::kQ;
+  int64_t head = 0;
+};
+
+int64_t HeadWidth(const AttentionLayer& layer, const HeadPlace& place) {
+  if (place.role == ProjectionRole::kQ) return layer.spec().dk[static_cast<size_t>(place.head)];
+  return place.role == ProjectionRole::kK ? layer.kv_dk(place.head) : layer.kv_dv(place.head);
+}
+
+void Rotate(const AttentionLayer& layer, ProjectionRole role, const HeadRows& rows) {
+  const RopeTable& rope = *layer.rope();
+  const SequencePlan& s = *rows.sequence;
+  const bool queries = role == ProjectionRole::kQ;
+  const float* computed = queries ? s.angles : s.key_angles;
+  const int64_t* positions = queries ? s.positions : s.key_positions;
+  std::array<const float*, kTileRows> angles;
+  for (int64_t i = 0; i < rows.rows.rows; ++i) {
     const int64_t index = rows.first + i;
-    rope->Rotate(positions == nullptr ? index : positions[index],
-                 scratch->angles.Reserve(rope->dims()), row);
+    angles[static_cast<size_t>(i)] =
+        computed != nullptr ? computed + index * rope.row_floats()
+                            : rope.Ready(positions == nullptr ? index : positions[index]);
   }
+  RotateRows(rope.layout(), rope.dims(), angles.data(), rows.rows);
 }
 
-}  // namespace
-
-void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& rows, PassData* pass) {
-  const int64_t dk = layer.spec().dk[static_cast<size_t>(head)];
-  float* q = pass->q + layer.q_offsets()[static_cast<size_t>(head)] * pass->query_rows +
-             (rows.sequence->q_row + rows.first) * dk;
-  for (int64_t i = 0; i < rows.rows; ++i) {
-    std::copy_n(rows.data + i * rows.stride, dk, q + i * dk);
-  }
-}
-
-// Keys become columns of the sequence's transposed key blocks.
-void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass) {
-  const SequencePlan& s = *rows.sequence;
-  const int64_t dk = layer.kv_dk(group);
-  float* head = pass->kt + s.key_slot * layer.k_width() +
-                layer.k_offsets()[static_cast<size_t>(group)] * s.padded_keys();
-  for (int64_t i = 0; i < rows.rows;) {
-    const int64_t key = rows.first + i;
-    const int64_t block = key / kKeyBlock * kKeyBlock;
-    const int64_t block_width = std::min(kKeyBlock, s.padded_keys() - block);
-    const int64_t count = std::min(rows.rows - i, block + kKeyBlock - key);
-    Transpose(rows.data + i * rows.stride, rows.stride, count, dk,
-              head + block * dk + (key - block), block_width);
-    i += count;
-  }
-}
-
-void StoreValues(const AttentionLayer& layer, int64_t group, const float* bias,
-                 const HeadRows& rows, PassData* pass) {
-  const SequencePlan& s = *rows.sequence;
-  const int64_t dv = layer.kv_dv(group);
-  float* head = pass->v + s.key_slot * layer.v_width() +
-                layer.v_offsets()[static_cast<size_t>(group)] * s.padded_keys();
-  uint8_t* flags = pass->v_not_finite + group * pass->padded_key_rows + s.key_slot;
-  for (int64_t i = 0; i < rows.rows; ++i) {
-    const int64_t key = rows.first + i;
-    float* row = head + key * dv;
-    const float* source = rows.data + i * rows.stride;
-    bool finite;
-    if (bias != nullptr) {
-      finite = AddTo(source, bias, dv, row);
+// q and k between projection and attention, in the order of the spec: norm, then RoPE.
+void FinishRows(const AttentionLayer& layer, const HeadPlace& place, const HeadRows& rows,
+                PassData* pass) {
+  const LayerSpec& spec = layer.spec();
+  if (spec.qk_norm.has_value()) {
+    const float* weights = layer.norm_weights(place.role, place.head);
+    if (spec.qk_norm->span == QkNormSpan::kWidth) {
+      const bool queries = place.role == ProjectionRole::kQ;
+      const int64_t heads = queries ? spec.heads : spec.kv_heads;
+      const int64_t row = (queries ? rows.sequence->q_row : rows.sequence->kv_row) + rows.first;
+      float* squares = queries ? pass->q_squares : pass->k_squares;
+      WeighRows(*spec.qk_norm, weights, rows.rows, heads, squares + row * heads + place.head);
     } else {
-      std::copy_n(source, dv, row);
-      finite = AllFinite(row, dv);
+      NormRows(*spec.qk_norm, weights, layer.norm_bias(place.role, place.head), rows.rows);
     }
-    flags[key] = finite ? 0 : 1;
   }
-  if (rows.first + rows.rows == s.keys) {  // the rows that end the sequence clear the padding too
-    std::fill(head + s.keys * dv, head + s.padded_keys() * dv, 0.0f);
-    std::fill(flags + s.keys, flags + s.padded_keys(), uint8_t{0});
-  }
+  if (layer.rope() != nullptr) Rotate(layer, place.role, rows);
 }
 
-namespace {
-
-void StoreHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, const float* bias,
-               const HeadRows& rows, float* tile, PassData* pass, WorkerScratch* scratch) {
-  const SequencePlan& s = *rows.sequence;
-  switch (role) {
-    case ProjectionRole::kQ: {
-      const int64_t dk = layer.spec().dk[static_cast<size_t>(head)];
-      FinishRows(layer.rope(dk), dk, bias, s.positions, rows, tile, scratch);
-      StoreQueries(layer, head, rows, pass);
-      break;
-    }
-    case ProjectionRole::kK: {
-      const int64_t dk = layer.kv_dk(head);
-      FinishRows(layer.rope(dk), dk, bias, s.key_positions, rows, tile, scratch);
-      StoreKeys(layer, head, rows, pass);
-      break;
-    }
-    case ProjectionRole::kV:
-      StoreValues(layer, head, bias, rows, pass);
-      break;
-  }
-}
-
-int64_t HeadWidth(const AttentionLayer& layer, ProjectionRole role, int64_t head) {
-  if (role == ProjectionRole::kQ) return layer.spec().dk[static_cast<size_t>(head)];
-  return role == ProjectionRole::kK ? layer.kv_dk(head) : layer.kv_dv(head);
-}
-
-// Stores every head of the block for rows [row, row + rows), sequence by sequence.
-void StoreBlock(const AttentionLayer& layer, const HeadBlock& block, const float* bias, int64_t row,
-                int64_t rows, float* tile, PassData* pass, WorkerScratch* scratch) {
+// Stores every head of the block for rows [row, row + rows) of the pass, sequence by sequence.
+void StoreBlock(const AttentionLayer& layer, const HeadBlock& block, int64_t row,
+                const RowsView& tile, PassData* pass, WorkerScratch* scratch) {
   const bool queries = block.role == ProjectionRole::kQ;
   int64_t s = queries ? SequenceOfQueryRow(*pass, row) : SequenceOfKeyRow(*pass, row);
-  for (int64_t done = 0; done < rows; ++s) {
+  for (int64_t done = 0; done < tile.rows; ++s) {
     const SequencePlan& sequence = pass->sequences[static_cast<size_t>(s)];
     const int64_t begin = queries ? sequence.q_row : sequence.kv_row;
     const int64_t length = queries ? sequence.queries : sequence.keys;
     const int64_t first = row + done - begin;
-    const int64_t count = std::min(rows - done, length - first);
+    const int64_t count = std::min(tile.rows - done, length - first);
     if (count <= 0) continue;
-    int64_t column = 0;
+    float* column = tile.row(done);
     for (int64_t head = block.first_head; head < block.last_head; ++head) {
-      float* place = tile + done * layer.tile_stride() + column;
-      const HeadRows head_rows{&sequence, first, count, place, layer.tile_stride()};
-      StoreHead(layer, block.role, head, bias == nullptr ? nullptr : bias + column, head_rows,
-                place, pass, scratch);
-      column += HeadWidth(layer, block.role, head);
+      const HeadPlace place{block.role, head};
+      const int64_t width = HeadWidth(layer, place);
+      const HeadRows rows{&sequence, first, {column, count, width, tile.stride}};
+      if (block.role != ProjectionRole::kV) FinishRows(layer, place, rows, pass);
+      if (queries) StoreQueries(layer, head, rows, pass);
+      if (block.role == ProjectionRole::kK) StoreKeys(layer, head, rows, pass, scratch);
+      if (block.role == ProjectionRole::kV) StoreValues(layer, head, rows, pass);
+      column += width;
     }
     done += count;
+  }
+}
+
+// Numbers of q or kt times a factor, in the numbers that attention reads.
+void ScaleNumbers(TileType type, void* data, int64_t at, int64_t step, int64_t count,
+                  float factor) {
+  for (int64_t i = 0; i < count; ++i, at += step) {
+    if (type == TileType::kF32) {
+      static_cast<float*>(data)[at] *= factor;
+    } else {
+      uint16_t& bits = static_cast<uint16_t*>(data)[at];
+      bits = FloatToBf16(Bf16ToFloat(bits) * factor);
+    }
   }
 }
 
@@ -136,15 +104,56 @@ void RunProject(const AttentionLayer& layer, const ProjectTask& task, PassData* 
   const std::vector<HeadBlock>& blocks =
       task.keys_and_values ? layer.kv_blocks() : layer.q_blocks();
   const float* input = task.keys_and_values ? pass->memory : pass->x;
-  float* tile = scratch->tile.Reserve(kTileRows * layer.tile_stride());
+  const std::optional<double>& clip = layer.spec().clip;
+  float* tile = scratch->tile.Reserve<float>(kTileRows * layer.tile_stride());
   for (int64_t row = task.row; row < task.row + task.rows; row += kTileRows) {
     const int64_t rows = std::min(kTileRows, task.row + task.rows - row);
+    const TileRows numbers =
+        weights.MakeRows(input + row * weights.depth(), rows, nullptr, &scratch->input);
     for (int64_t b = task.first_block; b < task.last_block; ++b) {
       const size_t block = static_cast<size_t>(b);
-      weights.MultiplyBlock(block, input + row * weights.depth(), rows, tile);
-      const float* bias =
-          weights.bias() == nullptr ? nullptr : weights.bias() + weights.blocks()[block].column;
-      StoreBlock(layer, blocks[block], bias, row, rows, tile, pass, scratch);
+      const PackedMatrix::Block& columns = weights.blocks()[block];
+      weights.MultiplyBlock(block, numbers, tile);
+      const RowsView results{tile, rows, columns.width, layer.tile_stride()};
+      if (weights.bias() != nullptr) AddBias(weights.bias() + columns.column, results);
+      if (clip.has_value()) ClampRows(static_cast<float>(*clip), results);
+      StoreBlock(layer, blocks[block], row, results, pass, scratch);
+    }
+  }
+}
+
+void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t rows,
+                  PassData* pass) {
+  const LayerSpec& spec = layer.spec();
+  const int64_t heads = keys ? spec.kv_heads : spec.heads;
+  const double width = static_cast<double>(keys ? layer.k_width() : layer.q_width());
+  const TileType type = layer.attend_type();
+  const int64_t group = Interleave(type);
+  for (int64_t i = row; i < row + rows; ++i) {
+    const float* squares = (keys ? pass->k_squares : pass->q_squares) + i * heads;
+    double sum = 0.0;
+    for (int64_t h = 0; h < heads; ++h) sum += static_cast<double>(squares[h]);
+    const float factor = static_cast<float>(1.0 / std::sqrt(sum / width + spec.qk_norm->epsilon));
+    if (!keys) {
+      for (size_t h = 0; h < spec.dk.size(); ++h) {
+        const int64_t dk = spec.dk[h];
+        ScaleNumbers(type, pass->q, layer.q_offsets()[h] * pass->query_rows + i * dk, 1, dk,
+                     factor);
+      }
+      continue;
+    }
+    const SequencePlan& s = pass->sequences[static_cast<size_t>(SequenceOfKeyRow(*pass, i))];
+    const int64_t key = i - s.kv_row;
+    const int64_t panel = key / kKeyPanel * kKeyPanel;
+    const int64_t panel_width = std::min(kKeyPanel, s.padded_keys() - panel);
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t features = layer.kt_features(h);
+      const int64_t at = s.key_slot * layer.kt_width() +
+                         layer.kt_offsets()[static_cast<size_t>(h)] * s.padded_keys() +
+                         panel * features + (key - panel) * group;
+      for (int64_t d = 0; d < features; d += group) {
+        ScaleNumbers(type, pass->kt, at + d * panel_width, 1, group, factor);
+      }
     }
   }
 }

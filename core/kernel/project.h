@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/kernel/pass_data.h"
+#include "core/kernel/vector_ops.h"
 #include "core/layer/attention_layer.h"
 
 namespace headwise {
@@ -19,26 +20,34 @@ struct ProjectTask {
   int64_t last_block = 0;
 };
 
-// While a tile of results is in the first-level cache it gets its bias and RoPE and is stored in
-// its final place: q a head at a time, k transposed, v packed. Nothing of q, k, v is read back
-// before attention, which saves a pass over 3 N D floats. Thread-safe for tasks that don't overlap.
+// While a tile of results is in the first-level cache it gets its bias, clip, norm and RoPE and is
+// stored in its final place: q a head at a time, k transposed, v packed. Nothing of q, k, v is read
+// back before attention, which saves a pass over 3 N D numbers. (A norm over the whole width needs
+// all heads of a row first: RunWidthNorm follows.) Thread-safe for tasks that don't overlap.
 void RunProject(const AttentionLayer& layer, const ProjectTask& task, PassData* pass,
                 WorkerScratch* scratch);
 
-// Rows of one sequence and one head, ready to be stored: bias and RoPE are in.
+// Rows of one sequence and one head, ready to be stored.
 struct HeadRows {
   const SequencePlan* sequence = nullptr;
   int64_t first = 0;  // index of the first row within the sequence
-  int64_t rows = 0;
-  const float* data = nullptr;  // [rows, head width]
-  int64_t stride = 0;           // between rows of `data`
+  RowsView rows;
 };
 
-// Where attention reads them (see PassData). `bias` [dv] is added to v on its way, or null.
+// To where attention reads them (see PassData).
 void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& rows, PassData* pass);
-void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass);
-void StoreValues(const AttentionLayer& layer, int64_t group, const float* bias,
-                 const HeadRows& rows, PassData* pass);
+void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass,
+               WorkerScratch* scratch);
+void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass);
+
+// The other way round, for answers: a head of one sequence as f32 rows, `stride` numbers apart.
+void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head,
+              const SequencePlan& sequence, const PassData& pass, int64_t stride, float* out);
+
+// Divides rows [row, row + rows) of all heads of q (or k) by their root mean square over the whole
+// width: PassData's squares. RoPE turns features without changing their size, so it may come first.
+void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t rows,
+                  PassData* pass);
 
 }  // namespace headwise
 

@@ -7,16 +7,19 @@
 
 namespace headwise {
 
-void RunProjectOut(const AttentionLayer& layer, const float* z, int64_t row, int64_t rows,
-                   int64_t first_block, int64_t last_block, RowSink sink, WorkerScratch* scratch) {
+void RunProjectOut(const AttentionLayer& layer, const float* z, const float* scale_z, int64_t row,
+                   int64_t rows, int64_t first_block, int64_t last_block, RowSink sink,
+                   WorkerScratch* scratch) {
   const PackedMatrix& wo = layer.wo();
   const int64_t stride = layer.tile_stride();
-  float* tile = scratch->tile.Reserve(kTileRows * stride);
+  float* tile = scratch->tile.Reserve<float>(kTileRows * stride);
   for (int64_t first = row; first < row + rows; first += kTileRows) {
     const int64_t count = std::min(kTileRows, row + rows - first);
+    const float* scales = scale_z == nullptr ? nullptr : scale_z + first * wo.depth();
+    const TileRows numbers = wo.MakeRows(z + first * wo.depth(), count, scales, &scratch->input);
     for (int64_t b = first_block; b < last_block; ++b) {
       const PackedMatrix::Block& block = wo.blocks()[static_cast<size_t>(b)];
-      wo.MultiplyBlock(static_cast<size_t>(b), z + first * wo.depth(), count, tile);
+      wo.MultiplyBlock(static_cast<size_t>(b), numbers, tile);
       for (int64_t i = 0; i < count; ++i) {
         float* y = sink(first + i);
         if (y == nullptr) continue;
@@ -31,17 +34,9 @@ void RunProjectOut(const AttentionLayer& layer, const float* z, int64_t row, int
   }
 }
 
-void RunContribution(const AttentionLayer& layer, int64_t head, size_t block, const float* z,
-                     int64_t rows, int64_t stride, float* out, WorkerScratch* scratch) {
-  const PackedMatrix& wo = layer.wo();
-  const int64_t width = wo.blocks()[block].width;
-  const int64_t offset = layer.z_offsets()[static_cast<size_t>(head)];
-  float* tile = scratch->tile.Reserve(kTileRows * layer.tile_stride());
-  layer.contribution(head, width)[static_cast<size_t>(rows - 1)]->Run(
-      z + offset, wo.PanelRows(block, offset), tile);
-  for (int64_t i = 0; i < rows; ++i) {
-    std::copy_n(tile + i * layer.tile_stride(), width, out + i * stride);
-  }
+void RunContribution(const AttentionLayer& layer, int64_t head, size_t block, const TileRows& z,
+                     float* out) {
+  layer.wo().MultiplyPart(block, head, z, out);
 }
 
 }  // namespace headwise

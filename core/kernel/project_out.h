@@ -15,14 +15,16 @@ namespace headwise {
 using RowSink = absl::FunctionRef<float*(int64_t row)>;
 
 // y for rows [row, row + rows) of z [*, sum dv], column blocks [first_block, last_block). Any rows;
-// bits depend on the row alone. Thread-safe for different rows or blocks.
-void RunProjectOut(const AttentionLayer& layer, const float* z, int64_t row, int64_t rows,
-                   int64_t first_block, int64_t last_block, RowSink sink, WorkerScratch* scratch);
+// bits depend on the row alone. `scale_z`: rows that int8 takes its scales from (null: z itself).
+// Thread-safe for different rows or blocks.
+void RunProjectOut(const AttentionLayer& layer, const float* z, const float* scale_z, int64_t row,
+                   int64_t rows, int64_t first_block, int64_t last_block, RowSink sink,
+                   WorkerScratch* scratch);
 
-// c_r of rows [0, rows) of z for one column block, into `out` with `stride` floats a row.
-// rows <= kTileRows. b_o is no part of it.
-void RunContribution(const AttentionLayer& layer, int64_t head, size_t block, const float* z,
-                     int64_t rows, int64_t stride, float* out, WorkerScratch* scratch);
+// c_r of one head and column block for rows that wo().MakeRows made of z, into `out` with
+// tile_stride() floats a row. b_o is no part of it.
+void RunContribution(const AttentionLayer& layer, int64_t head, size_t block, const TileRows& z,
+                     float* out);
 
 }  // namespace headwise
 

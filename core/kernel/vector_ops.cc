@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
+
+#include "core/base/dtype.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/vector_ops.cc"
@@ -18,209 +18,306 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 16 lanes at most: tiles are padded to multiples of 16 columns.
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
 
-constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
+int64_t FloatLanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 
-// 2^x for x <= 0: below 2^-126 exactly 0, NaN stays NaN. Coefficients: Cephes exp2f, relative error
-// under 2e-7 on [-0.5, 0.5].
-HWY_INLINE FloatVec Exp2(FloatTag d, FloatVec x) {
-  const hn::RebindToSigned<FloatTag> di;
-  const auto tiny = hn::Lt(x, hn::Set(d, -126.0f));
-  const FloatVec rounded = hn::Round(x);
-  const FloatVec f = hn::Sub(x, rounded);
-  FloatVec p = hn::Set(d, 1.535336188319500e-4f);
-  p = hn::MulAdd(p, f, hn::Set(d, 1.339887440266574e-3f));
-  p = hn::MulAdd(p, f, hn::Set(d, 9.618437357674640e-3f));
-  p = hn::MulAdd(p, f, hn::Set(d, 5.550332471162809e-2f));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.402264791363012e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 6.931472028550421e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  const auto exponent = hn::Add(hn::ConvertTo(di, rounded), hn::Set(di, 127));
-  const FloatVec power = hn::BitCast(d, hn::ShiftLeft<23>(exponent));
-  return hn::IfThenZeroElse(tiny, hn::Mul(p, power));
-}
-
-// A user mask turns the raw scores into t = scale * score + additive, -inf where hidden. What the
-// row may not see is selected away, never multiplied, so its bytes don't matter.
-void ApplyMask(const SoftmaxRow& row) {
-  float* scores = row.scores + row.begin;
-  const int64_t count = row.end - row.begin;
-  for (int64_t i = 0; i < count; ++i) scores[i] *= row.scale;
-  if (row.additive != nullptr) {
-    for (int64_t i = 0; i < count; ++i) {
-      const float t = scores[i] + row.additive[i];
-      scores[i] = row.additive[i] == kNegativeInfinity ? kNegativeInfinity : t;
-    }
-  }
-  if (row.keep != nullptr) {
-    const uint8_t hidden = row.keep_is_drop ? 1 : 0;
-    for (int64_t i = 0; i < count; ++i) {
-      scores[i] = row.keep[i] == hidden ? kNegativeInfinity : scores[i];
-    }
-  }
-}
-
-// Lanes of the vector at column j that lie in [begin, end).
-HWY_INLINE hn::Mask<FloatTag> Visible(FloatTag d, int64_t j, int64_t begin, int64_t end) {
-  const hn::RebindToSigned<FloatTag> di;
-  const auto column = hn::Iota(di, static_cast<int32_t>(j));
-  const auto inside = hn::And(hn::Ge(column, hn::Set(di, static_cast<int32_t>(begin))),
-                              hn::Lt(column, hn::Set(di, static_cast<int32_t>(end))));
-  return hn::RebindMask(d, inside);
-}
-
-float RowMax(const SoftmaxRow& row) {
+// f(vector, column) for a row, in place; the last vector may be short.
+template <class F>
+HWY_INLINE void ForRow(float* row, int64_t width, F f) {
   const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const FloatVec lowest = hn::Set(d, kNegativeInfinity);
-  FloatVec max = lowest;
-  for (int64_t j = row.begin / lanes * lanes; j < row.end; j += lanes) {
-    FloatVec t = hn::LoadU(d, row.scores + j);
-    if (j < row.begin || j + lanes > row.end) {
-      t = hn::IfThenElse(Visible(d, j, row.begin, row.end), t, lowest);
-    }
-    max = hn::Max(max, t);
-  }
-  return hn::ReduceMax(d, max);
+  const int64_t lanes = FloatLanes();
+  int64_t j = 0;
+  for (; j + lanes <= width; j += lanes) hn::StoreU(f(hn::LoadU(d, row + j), j, lanes), d, row + j);
+  if (j == width) return;
+  const int64_t rest = width - j;
+  hn::StoreN(f(hn::LoadN(d, row + j, static_cast<size_t>(rest)), j, rest), d, row + j,
+             static_cast<size_t>(rest));
 }
 
-// scores = exp(scale * scores - max) * factor over the visible columns, 0 elsewhere; returns the
-// sum.
-float RowExp(const SoftmaxRow& row, float scale, float max, float factor) {
+// Asks for the cache lines of row i + 8 where rows lie too far apart for the CPU to see the
+// pattern.
+HWY_INLINE void PrefetchRow(const RowsView& m, int64_t i) {
+  constexpr int64_t kAhead = 8, kLine = 16;
+  if (m.stride < 4 * m.width || i + kAhead >= m.rows) return;
+  for (int64_t j = 0; j < m.width; j += kLine) __builtin_prefetch(m.row(i + kAhead) + j);
+}
+
+// `count` numbers of a row; what is beyond is zero.
+HWY_INLINE FloatVec LoadSome(const float* from, int64_t count) {
   const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t first = row.begin / lanes * lanes;
-  const int64_t last = std::min(row.width, (row.end + lanes - 1) / lanes * lanes);
-  std::fill(row.scores, row.scores + first, 0.0f);
-  if (last < row.width) std::fill(row.scores + last, row.scores + row.width, 0.0f);
-  const FloatVec scale_v = hn::Set(d, scale);
-  const FloatVec max_v = hn::Set(d, max);
-  const FloatVec log2e = hn::Set(d, kLog2E);
-  const FloatVec factor_v = hn::Set(d, factor);
+  return count == FloatLanes() ? hn::LoadU(d, from)
+                               : hn::LoadN(d, from, static_cast<size_t>(count));
+}
+
+// The sum of f(x) over a row.
+template <class F>
+HWY_INLINE float SumOf(const float* row, int64_t width, F f) {
+  const FloatTag d;
+  const int64_t lanes = FloatLanes();
   FloatVec sum = hn::Zero(d);
-  for (int64_t j = first; j < last; j += lanes) {
-    const FloatVec t = hn::LoadU(d, row.scores + j);
-    FloatVec p = Exp2(d, hn::Mul(hn::MulSub(t, scale_v, max_v), log2e));
-    if (j < row.begin || j + lanes > row.end) {
-      p = hn::IfThenElseZero(Visible(d, j, row.begin, row.end), p);
-    }
-    sum = hn::Add(sum, p);
-    hn::StoreU(hn::Mul(p, factor_v), d, row.scores + j);
+  int64_t j = 0;
+  for (; j + lanes <= width; j += lanes) sum = hn::Add(sum, f(hn::LoadU(d, row + j)));
+  float total = hn::ReduceSum(d, sum);
+  if (j < width) {
+    const auto inside = hn::FirstN(d, static_cast<size_t>(width - j));
+    total += hn::ReduceSum(d, hn::IfThenElseZero(inside, f(LoadSome(row + j, width - j))));
   }
-  return hn::ReduceSum(d, sum);
+  return total;
 }
 
-bool HasMask(const SoftmaxRow& row) { return row.keep != nullptr || row.additive != nullptr; }
-
-// The row's t in place where a mask or a scale that isn't positive makes the short way wrong.
-// Returns the scale that is still to be applied.
-float PrepareRow(const SoftmaxRow& row) {
-  if (HasMask(row) || !(row.scale > 0.0f)) {
-    ApplyMask(row);
-    return 1.0f;
-  }
-  return row.scale;
-}
+HWY_INLINE FloatVec Square(FloatVec x) { return hn::Mul(x, x); }
 
 }  // namespace
 
-float SoftmaxStepImpl(const SoftmaxRow& row, SoftmaxState* state) {
-  if (row.begin >= row.end) {
-    std::fill(row.scores, row.scores + row.width, 0.0f);
-    return 1.0f;
+void AddBiasImpl(const float* bias, const RowsView& m) {
+  for (int64_t i = 0; i < m.rows; ++i) {
+    ForRow(m.row(i), m.width, [bias](FloatVec x, int64_t j, int64_t count) HWY_ATTR {
+      return hn::Add(x, LoadSome(bias + j, count));
+    });
   }
-  const float scale = PrepareRow(row);
-  const float block_max = RowMax(row) * scale;
-  const float old_max = state->max;
-  // Not std::max: a NaN maximum must not be lost against a number.
-  const float new_max = block_max <= old_max ? old_max : block_max;
-  if (new_max == kNegativeInfinity) {
-    // Nothing seen yet, or only -inf: weights are exactly 0 (and a NaN that Max lost is NaN).
-    state->sum += RowExp(row, scale, 0.0f, 1.0f);
-    return 1.0f;
-  }
-  const float block_sum = RowExp(row, scale, new_max, 1.0f);
-  const float factor = old_max == kNegativeInfinity
-                           ? 1.0f
-                           : (new_max == old_max ? 1.0f : std::exp(old_max - new_max));
-  state->max = new_max;
-  state->sum = state->sum * factor + block_sum;
-  return factor;
 }
 
-void SoftmaxFinishImpl(const SoftmaxRow& row, const SoftmaxState& state) {
-  if (row.begin >= row.end || state.sum == 0.0f) {
-    std::fill(row.scores, row.scores + row.width, 0.0f);
-    return;
-  }
-  RowExp(row, PrepareRow(row), state.max, 1.0f / state.sum);
-}
-
-void ScaleToImpl(const float* in, float factor, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = factor * in[i];
-}
-
-void AddInPlaceImpl(const float* in, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] += in[i];
-}
-
-bool AllFiniteImpl(const float* in, int64_t count) {
-  // x - x is 0 for a finite x and NaN else; a sum of them is NaN if one is.
+void ClampRowsImpl(float limit, const RowsView& m) {
   const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const FloatVec x = hn::LoadU(d, in + i);
-    sum = hn::Add(sum, hn::Sub(x, x));
+  const FloatVec top = hn::Set(d, limit);
+  const FloatVec bottom = hn::Set(d, -limit);
+  for (int64_t i = 0; i < m.rows; ++i) {
+    ForRow(m.row(i), m.width, [&](FloatVec x, int64_t, int64_t) HWY_ATTR {
+      x = hn::IfThenElse(hn::Gt(x, top), top, x);
+      return hn::IfThenElse(hn::Lt(x, bottom), bottom, x);
+    });
   }
-  float rest = hn::ReduceSum(d, sum);
-  for (; i < count; ++i) rest += in[i] - in[i];
-  return rest == 0.0f;
+}
+
+void ScaleRowsImpl(const float* factors, const RowsView& m) {
+  const FloatTag d;
+  for (int64_t i = 0; i < m.rows; ++i) {
+    if (factors[i] == 1.0f) continue;
+    const FloatVec factor = hn::Set(d, factors[i]);
+    ForRow(m.row(i), m.width,
+           [&](FloatVec x, int64_t, int64_t) HWY_ATTR { return hn::Mul(x, factor); });
+  }
+}
+
+void NormRowsImpl(const QkNormSpec& norm, const float* weights, const float* bias,
+                  const RowsView& m) {
+  const FloatTag d;
+  const float width = static_cast<float>(m.width);
+  const FloatVec one = hn::Set(d, norm.kind == QkNormKind::kRmsPlusOne ? 1.0f : 0.0f);
+  for (int64_t i = 0; i < m.rows; ++i) {
+    float* row = m.row(i);
+    float mean = 0.0f;
+    if (norm.kind == QkNormKind::kLayerNorm) {
+      mean = SumOf(row, m.width, [](FloatVec x) HWY_ATTR { return x; }) / width;
+    }
+    const FloatVec centre = hn::Set(d, mean);
+    const float squares =
+        SumOf(row, m.width, [&](FloatVec x) HWY_ATTR { return Square(hn::Sub(x, centre)); });
+    const float spread = std::sqrt(squares / width + static_cast<float>(norm.epsilon));
+    const FloatVec factor = hn::Set(d, 1.0f / spread);
+    ForRow(row, m.width, [&](FloatVec x, int64_t j, int64_t count) HWY_ATTR {
+      const FloatVec weight = hn::Add(LoadSome(weights + j, count), one);
+      const FloatVec normed = hn::Mul(hn::Mul(hn::Sub(x, centre), factor), weight);
+      return bias == nullptr ? normed : hn::Add(normed, LoadSome(bias + j, count));
+    });
+  }
+}
+
+void WeighRowsImpl(const QkNormSpec& norm, const float* weights, const RowsView& m,
+                   int64_t squares_stride, float* squares) {
+  const FloatTag d;
+  const FloatVec one = hn::Set(d, norm.kind == QkNormKind::kRmsPlusOne ? 1.0f : 0.0f);
+  for (int64_t i = 0; i < m.rows; ++i) {
+    squares[i * squares_stride] =
+        SumOf(m.row(i), m.width, [](FloatVec x) HWY_ATTR { return Square(x); });
+    ForRow(m.row(i), m.width, [&](FloatVec x, int64_t j, int64_t count) HWY_ATTR {
+      return hn::Mul(x, hn::Add(LoadSome(weights + j, count), one));
+    });
+  }
+}
+
+void RotateRowsImpl(RopeLayout layout, int64_t dims, const float* const* angles,
+                    const RowsView& m) {
+  const FloatTag d;
+  const int64_t lanes = FloatLanes();
+  const int64_t half = dims / 2;
+  for (int64_t i = 0; i < m.rows; ++i) {
+    float* row = m.row(i);
+    const float* cosines = angles[i];
+    if (layout == RopeLayout::kInterleaved) {
+      ForRow(row, dims, [&](FloatVec x, int64_t j, int64_t count) HWY_ATTR {
+        const FloatVec turned = hn::Mul(hn::Shuffle2301(x), LoadSome(cosines + dims + j, count));
+        return hn::MulAdd(x, LoadSome(cosines + j, count), turned);
+      });
+      continue;
+    }
+    for (int64_t j = 0; j < half; j += lanes) {
+      const int64_t count = std::min(lanes, half - j);
+      const FloatVec c = LoadSome(cosines + j, count);
+      const FloatVec s = LoadSome(cosines + half + j, count);
+      const FloatVec x = LoadSome(row + j, count);
+      const FloatVec y = LoadSome(row + half + j, count);
+      const FloatVec turned_x = hn::MulSub(x, c, hn::Mul(y, s));
+      const FloatVec turned_y = hn::MulAdd(y, c, hn::Mul(x, s));
+      hn::StoreN(turned_x, d, row + j, static_cast<size_t>(count));
+      hn::StoreN(turned_y, d, row + half + j, static_cast<size_t>(count));
+    }
+  }
 }
 
 void AddImpl(const float* a, const float* b, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-bool AddToImpl(const float* a, const float* b, int64_t count, float* out) {
-  AddImpl(a, b, count, out);
-  return AllFiniteImpl(out, count);
+void ScaleToImpl(const float* in, float factor, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = factor * in[i];
 }
 
-void TransposeImpl(const float* in, int64_t in_stride, int64_t rows, int64_t columns, float* out,
-                   int64_t out_stride) {
-  constexpr int64_t kBlock = 16;  // a block of rows is read line by line while it is in L1
-  for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-    const int64_t r1 = std::min(rows, r0 + kBlock);
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t r = r0; r < r1; ++r) out[c * out_stride + r] = in[r * in_stride + c];
+void FlagRowsImpl(float limit, const RowsView& m, uint8_t* flags) {
+  const FloatTag d;
+  const int64_t lanes = FloatLanes();
+  const FloatVec top = hn::Set(d, limit);
+  for (int64_t i = 0; i < m.rows; ++i) {
+    PrefetchRow(m, i);
+    const float* row = m.row(i);
+    auto within = hn::Le(hn::Zero(d), top);
+    int64_t j = 0;
+    for (; j + lanes <= m.width; j += lanes) {
+      within = hn::And(within, hn::Le(hn::Abs(hn::LoadU(d, row + j)), top));
     }
+    if (j < m.width) within = hn::And(within, hn::Le(hn::Abs(LoadSome(row + j, m.width - j)), top));
+    flags[i] = hn::AllTrue(d, within) ? 0 : 1;
+  }
+}
+
+void ScaleRowsToImpl(const float* factors, const RowsView& m, int64_t out_stride, float* out) {
+  const FloatTag d;
+  const int64_t lanes = FloatLanes();
+  for (int64_t i = 0; i < m.rows; ++i, out += out_stride) {
+    const float* row = m.row(i);
+    const FloatVec factor = hn::Set(d, factors[i]);
+    int64_t j = 0;
+    for (; j + lanes <= m.width; j += lanes) {
+      hn::StoreU(hn::Mul(factor, hn::LoadU(d, row + j)), d, out + j);
+    }
+    for (; j < m.width; ++j) out[j] = factors[i] * row[j];
+  }
+}
+
+void StoreRowsImpl(const RowsView& m, float* out) {
+  const FloatTag d;
+  const int64_t lanes = FloatLanes();
+  for (int64_t i = 0; i < m.rows; ++i, out += m.width) {
+    PrefetchRow(m, i);
+    const float* row = m.row(i);
+    int64_t j = 0;
+    for (; j + lanes <= m.width; j += lanes) hn::StoreU(hn::LoadU(d, row + j), d, out + j);
+    for (; j < m.width; ++j) out[j] = row[j];
+  }
+}
+
+void StoreRowsAsBf16Impl(const RowsView& m, int64_t out_stride, uint16_t* out) {
+  const FloatTag d;
+  const hn::Repartition<hwy::bfloat16_t, FloatTag> db;
+  const int64_t lanes = FloatLanes();
+  for (int64_t i = 0; i < m.rows; ++i, out += out_stride) {
+    PrefetchRow(m, i);
+    const float* row = m.row(i);
+    int64_t j = 0;
+    for (; j + 2 * lanes <= m.width; j += 2 * lanes) {
+      hn::StoreU(hn::OrderedDemote2To(db, hn::LoadU(d, row + j), hn::LoadU(d, row + j + lanes)), db,
+                 reinterpret_cast<hwy::bfloat16_t*>(out + j));
+    }
+    for (; j < m.width; ++j) out[j] = FloatToBf16(row[j]);
+  }
+}
+
+namespace {
+
+// Columns [c, c + 4) of rows [r, r + 4) change places.
+HWY_INLINE void Transpose4x4(const uint32_t* from, int64_t in_stride, uint32_t* to,
+                             int64_t out_stride) {
+  const hn::FixedTag<uint32_t, 4> d4;
+  const hn::Repartition<uint64_t, hn::FixedTag<uint32_t, 4>> d2;
+  const auto r0 = hn::LoadU(d4, from);
+  const auto r1 = hn::LoadU(d4, from + in_stride);
+  const auto r2 = hn::LoadU(d4, from + 2 * in_stride);
+  const auto r3 = hn::LoadU(d4, from + 3 * in_stride);
+  const auto low01 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1));
+  const auto low23 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3));
+  const auto high01 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
+  const auto high23 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
+  hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, low01, low23)), d4, to);
+  hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, low01, low23)), d4, to + out_stride);
+  hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, high01, high23)), d4, to + 2 * out_stride);
+  hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, high01, high23)), d4, to + 3 * out_stride);
+}
+
+}  // namespace
+
+// Blocks of 4 x 4, a cache line of each row after the other: rows whose distance is a multiple of
+// many lines share few sets of the first-level cache. What is left over goes one by one.
+void Transpose32Impl(const uint32_t* in, int64_t in_stride, int64_t rows, int64_t columns,
+                     uint32_t* out, int64_t out_stride) {
+  constexpr int64_t kLine = 16, kAhead = 8;
+  const int64_t whole_rows = rows / 4 * 4;
+  const int64_t whole_columns = columns / 4 * 4;
+  for (int64_t line = 0; line < whole_columns; line += kLine) {
+    const int64_t end = std::min(whole_columns, line + kLine);
+    for (int64_t r = 0; r < whole_rows; r += 4) {
+      for (int64_t i = r; i < r + 4; ++i) __builtin_prefetch(in + (i + kAhead) * in_stride + line);
+      for (int64_t c = line; c < end; c += 4) {
+        Transpose4x4(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
+      }
+    }
+  }
+  for (int64_t r = whole_rows; r < rows; ++r) {
+    for (int64_t c = 0; c < whole_columns; ++c) out[c * out_stride + r] = in[r * in_stride + c];
+  }
+  for (int64_t c = whole_columns; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) out[c * out_stride + r] = in[r * in_stride + c];
+  }
+}
+
+void InterleaveAsBf16Impl(const float* a, const float* b, int64_t count, uint16_t* out) {
+  const FloatTag d;
+  const hn::Repartition<hwy::bfloat16_t, FloatTag> db;
+  const hn::Repartition<uint16_t, FloatTag> d16;
+  const int64_t lanes = FloatLanes();
+  int64_t j = 0;
+  for (; j + 2 * lanes <= count; j += 2 * lanes) {
+    const auto from_a = hn::BitCast(
+        d16, hn::OrderedDemote2To(db, hn::LoadU(d, a + j), hn::LoadU(d, a + j + lanes)));
+    const auto from_b = hn::BitCast(
+        d16, hn::OrderedDemote2To(db, hn::LoadU(d, b + j), hn::LoadU(d, b + j + lanes)));
+    hn::StoreU(hn::InterleaveWholeLower(d16, from_a, from_b), d16, out + 2 * j);
+    hn::StoreU(hn::InterleaveWholeUpper(d16, from_a, from_b), d16, out + 2 * (j + lanes));
+  }
+  for (; j < count; ++j) {
+    out[2 * j] = FloatToBf16(a[j]);
+    out[2 * j + 1] = FloatToBf16(b[j]);
   }
 }
 
 // Products of kR rows with kS rows, summed in lanes over all tokens, then in f64.
 template <int kR, int kS>
-void GramBlock(const float* m, int64_t tokens, int64_t rows, int64_t width, int64_t r, int64_t s,
-               double* gram) {
+void GramBlock(const StackView& m, int64_t r, int64_t s, double* gram) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec sums[kR][kS];
   for (int i = 0; i < kR; ++i) {
     for (int j = 0; j < kS; ++j) sums[i][j] = hn::Zero(d);
   }
-  for (int64_t t = 0; t < tokens; ++t) {
-    const float* a = m + (t * rows + r) * width;
-    const float* b = m + (t * rows + s) * width;
-    for (int64_t c = 0; c < width; c += lanes) {
+  for (int64_t t = 0; t < m.rows; ++t) {
+    const float* a = m.data + r * m.matrix_stride + t * m.row_stride;
+    const float* b = m.data + s * m.matrix_stride + t * m.row_stride;
+    for (int64_t c = 0; c < m.width; c += lanes) {
       FloatVec right[kS];
-      for (int j = 0; j < kS; ++j) right[j] = hn::LoadU(d, b + j * width + c);
+      for (int j = 0; j < kS; ++j) right[j] = hn::LoadU(d, b + j * m.matrix_stride + c);
       for (int i = 0; i < kR; ++i) {
-        const FloatVec left = hn::LoadU(d, a + i * width + c);
+        const FloatVec left = hn::LoadU(d, a + i * m.matrix_stride + c);
         for (int j = 0; j < kS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
       }
     }
@@ -232,27 +329,44 @@ void GramBlock(const float* m, int64_t tokens, int64_t rows, int64_t width, int6
       hn::Store(sums[i][j], d, lane);
       double total = 0.0;
       for (int64_t l = 0; l < lanes; ++l) total += lane[l];
-      gram[(r + i) * rows + s + j] += total;
+      gram[(r + i) * m.matrices + s + j] += total;
     }
   }
 }
 
-void AddGramImpl(const float* m, int64_t tokens, int64_t rows, int64_t width, double* gram) {
+void AddGramImpl(const StackView& m, double* gram) {
   constexpr int kTile = 4;
+  const int64_t rows = m.matrices;
   for (int64_t r = 0; r < rows;) {
     const bool wide_r = r + kTile <= rows;
     for (int64_t s = r; s < rows;) {
       const bool wide_s = s + kTile <= rows;
       if (wide_r && wide_s) {
-        GramBlock<kTile, kTile>(m, tokens, rows, width, r, s, gram);
+        GramBlock<kTile, kTile>(m, r, s, gram);
       } else if (wide_r) {
-        GramBlock<kTile, 1>(m, tokens, rows, width, r, s, gram);
+        GramBlock<kTile, 1>(m, r, s, gram);
       } else {
-        GramBlock<1, 1>(m, tokens, rows, width, r, s, gram);
+        GramBlock<1, 1>(m, r, s, gram);
       }
       s += wide_s && wide_r ? kTile : 1;
     }
     r += wide_r ? kTile : 1;
+  }
+}
+
+void SumMatricesImpl(const StackView& m, const float* bias, float* out) {
+  const FloatTag d;
+  const int64_t lanes = FloatLanes();
+  for (int64_t t = 0; t < m.rows; ++t) {
+    for (int64_t c = 0; c < m.width; c += lanes) {
+      const int64_t count = std::min(lanes, m.width - c);
+      FloatVec sum = bias == nullptr ? hn::Zero(d) : LoadSome(bias + c, count);
+      const float* from = m.data + t * m.row_stride + c;
+      for (int64_t r = 0; r < m.matrices; ++r, from += m.matrix_stride) {
+        sum = hn::Add(sum, LoadSome(from, count));
+      }
+      hn::StoreN(sum, d, out + t * m.row_stride + c, static_cast<size_t>(count));
+    }
   }
 }
 
@@ -265,57 +379,82 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace headwise {
 
-HWY_EXPORT(SoftmaxStepImpl);
-HWY_EXPORT(SoftmaxFinishImpl);
-HWY_EXPORT(ScaleToImpl);
-HWY_EXPORT(AddInPlaceImpl);
-HWY_EXPORT(AllFiniteImpl);
+HWY_EXPORT(AddBiasImpl);
+HWY_EXPORT(ClampRowsImpl);
+HWY_EXPORT(ScaleRowsImpl);
+HWY_EXPORT(ScaleRowsToImpl);
+HWY_EXPORT(NormRowsImpl);
+HWY_EXPORT(WeighRowsImpl);
+HWY_EXPORT(RotateRowsImpl);
 HWY_EXPORT(AddImpl);
-HWY_EXPORT(AddToImpl);
-HWY_EXPORT(TransposeImpl);
+HWY_EXPORT(ScaleToImpl);
+HWY_EXPORT(FlagRowsImpl);
+HWY_EXPORT(StoreRowsImpl);
+HWY_EXPORT(StoreRowsAsBf16Impl);
+HWY_EXPORT(Transpose32Impl);
+HWY_EXPORT(InterleaveAsBf16Impl);
+HWY_EXPORT(SumMatricesImpl);
 HWY_EXPORT(AddGramImpl);
 HWY_EXPORT(TargetNameImpl);
 
-float SoftmaxStep(const SoftmaxRow& row, SoftmaxState* state) {
-  return HWY_DYNAMIC_DISPATCH(SoftmaxStepImpl)(row, state);
+void AddBias(const float* bias, const RowsView& m) { HWY_DYNAMIC_DISPATCH(AddBiasImpl)(bias, m); }
+
+void ClampRows(float limit, const RowsView& m) { HWY_DYNAMIC_DISPATCH(ClampRowsImpl)(limit, m); }
+
+void ScaleRows(const float* factors, const RowsView& m) {
+  HWY_DYNAMIC_DISPATCH(ScaleRowsImpl)(factors, m);
 }
 
-void SoftmaxFinish(const SoftmaxRow& row, const SoftmaxState& state) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxFinishImpl)(row, state);
+void ScaleRowsTo(const float* factors, const RowsView& m, int64_t out_stride, float* out) {
+  HWY_DYNAMIC_DISPATCH(ScaleRowsToImpl)(factors, m, out_stride, out);
 }
 
-void ScaleInPlace(float factor, int64_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(ScaleToImpl)(out, factor, count, out);
+void NormRows(const QkNormSpec& norm, const float* weights, const float* bias, const RowsView& m) {
+  HWY_DYNAMIC_DISPATCH(NormRowsImpl)(norm, weights, bias, m);
 }
 
-void ScaleTo(const float* in, float factor, int64_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(ScaleToImpl)(in, factor, count, out);
+void WeighRows(const QkNormSpec& norm, const float* weights, const RowsView& m,
+               int64_t squares_stride, float* squares) {
+  HWY_DYNAMIC_DISPATCH(WeighRowsImpl)(norm, weights, m, squares_stride, squares);
 }
 
-void AddInPlace(const float* in, int64_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(AddInPlaceImpl)(in, count, out);
+void RotateRows(RopeLayout layout, int64_t dims, const float* const* angles, const RowsView& m) {
+  HWY_DYNAMIC_DISPATCH(RotateRowsImpl)(layout, dims, angles, m);
 }
 
 void Add(const float* a, const float* b, int64_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(AddImpl)(a, b, count, out);
 }
 
-bool AddTo(const float* a, const float* b, int64_t count, float* out) {
-  return HWY_DYNAMIC_DISPATCH(AddToImpl)(a, b, count, out);
+void ScaleTo(const float* in, float factor, int64_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(ScaleToImpl)(in, factor, count, out);
 }
 
-bool AllFinite(const float* in, int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(AllFiniteImpl)(in, count);
+void FlagRows(float limit, const RowsView& m, uint8_t* flags) {
+  HWY_DYNAMIC_DISPATCH(FlagRowsImpl)(limit, m, flags);
 }
 
-void Transpose(const float* in, int64_t in_stride, int64_t rows, int64_t columns, float* out,
-               int64_t out_stride) {
-  HWY_DYNAMIC_DISPATCH(TransposeImpl)(in, in_stride, rows, columns, out, out_stride);
+void StoreRows(const RowsView& m, float* out) { HWY_DYNAMIC_DISPATCH(StoreRowsImpl)(m, out); }
+
+void StoreRowsAsBf16(const RowsView& m, int64_t out_stride, uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(StoreRowsAsBf16Impl)(m, out_stride, out);
 }
 
-void AddGram(const float* m, int64_t tokens, int64_t rows, int64_t width, double* gram) {
-  HWY_DYNAMIC_DISPATCH(AddGramImpl)(m, tokens, rows, width, gram);
+void Transpose32(const void* in, int64_t in_stride, int64_t rows, int64_t columns, void* out,
+                 int64_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(Transpose32Impl)(static_cast<const uint32_t*>(in), in_stride, rows, columns,
+                                        static_cast<uint32_t*>(out), out_stride);
 }
+
+void InterleaveAsBf16(const float* a, const float* b, int64_t count, uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(InterleaveAsBf16Impl)(a, b, count, out);
+}
+
+void SumMatrices(const StackView& m, const float* bias, float* out) {
+  HWY_DYNAMIC_DISPATCH(SumMatricesImpl)(m, bias, out);
+}
+
+void AddGram(const StackView& m, double* gram) { HWY_DYNAMIC_DISPATCH(AddGramImpl)(m, gram); }
 
 const char* VectorTargetName() { return HWY_DYNAMIC_DISPATCH(TargetNameImpl)(); }
 

@@ -1,66 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise work between the tile products, vectorised for the CPU found at run time (Highway).
-// All functions are pure and thread-safe; pointers need no alignment.
+// All functions are pure and thread-safe; pointers need no alignment; `stride` counts elements from
+// one row to the next.
 #ifndef HEADWISE_CORE_KERNEL_VECTOR_OPS_H_
 #define HEADWISE_CORE_KERNEL_VECTOR_OPS_H_
 
 #include <cstdint>
 
+#include "core/layer/spec.h"
+
 namespace headwise {
 
-// One row of a score tile on its way through the running softmax.
-struct SoftmaxRow {
-  float* scores;          // [width]: raw q·k in, exp(t - max) out; 0 outside [begin, end)
-  int64_t width;          // of the tile, padding included
-  int64_t begin, end;     // columns that the row may see
-  float scale;            // t = scale * score (+ additive)
-  const uint8_t* keep;    // [end - begin] from column `begin`: 1 = may be seen; or null
-  const float* additive;  // [end - begin] from column `begin`: added to t, -inf hides; or null
-  bool keep_is_drop;      // `keep` has the opposite meaning: 1 = hidden
+// A matrix of f32 with rows of `width` numbers.
+struct RowsView {
+  float* data = nullptr;
+  int64_t rows = 0;
+  int64_t width = 0;
+  int64_t stride = 0;
+
+  float* row(int64_t i) const { return data + i * stride; }
 };
 
-// State of one query row over its key blocks. After the last block z = output / sum, and sum = 0
-// exactly if the row saw no key.
-struct SoftmaxState {
-  float max;  // of t so far; -inf before the first visible key
-  float sum;  // of exp(t - max)
-};
+// Each row += bias [width].
+void AddBias(const float* bias, const RowsView& m);
 
-// Takes the row's next block into `state`; returns what the output so far must be multiplied by
-// (exp(old max - new max); 1 if the maximum stands). NaN scores that the row sees stay NaN; hidden
-// ones are inert. Source: online softmax, Milakov & Gimelshein 2018.
-float SoftmaxStep(const SoftmaxRow& row, SoftmaxState* state);
+// Each element clamped to [-limit, limit]; NaN stays NaN.
+void ClampRows(float limit, const RowsView& m);
 
-// The finished weights of a row's block, p = exp(t - max) / sum (0 if sum is 0), into row.scores.
-void SoftmaxFinish(const SoftmaxRow& row, const SoftmaxState& state);
+// Row i *= factors[i]. Rows whose factor is 1 are left alone.
+void ScaleRows(const float* factors, const RowsView& m);
 
-// out[i] *= factor.
-void ScaleInPlace(float factor, int64_t count, float* out);
+// Row i of `out` = factors[i] * row i.
+void ScaleRowsTo(const float* factors, const RowsView& m, int64_t out_stride, float* out);
 
-// out[i] = factor * in[i].
-void ScaleTo(const float* in, float factor, int64_t count, float* out);
+// Each row normalised by its own mean square (or variance) plus epsilon; `weights` [width], `bias`
+// [width] or null. Sums in f32 lanes.
+void NormRows(const QkNormSpec& norm, const float* weights, const float* bias, const RowsView& m);
 
-// out[i] += in[i].
-void AddInPlace(const float* in, int64_t count, float* out);
+// Each row *= weights (or 1 + weights for kRmsPlusOne); squares[i * squares_stride] = the sum of
+// the squares that stood there before.
+void WeighRows(const QkNormSpec& norm, const float* weights, const RowsView& m,
+               int64_t squares_stride, float* squares);
+
+// Turns the first `dims` features of row i by angles[i]: HALF cos [dims/2] then sin [dims/2];
+// INTERLEAVED cos of each feature [dims], then its signed sin [dims].
+void RotateRows(RopeLayout layout, int64_t dims, const float* const* angles, const RowsView& m);
 
 // out[i] = a[i] + b[i].
 void Add(const float* a, const float* b, int64_t count, float* out);
 
-// The same; true if every result is finite.
-bool AddTo(const float* a, const float* b, int64_t count, float* out);
+// out[i] = factor * in[i].
+void ScaleTo(const float* in, float factor, int64_t count, float* out);
 
-// True if every element is finite.
-bool AllFinite(const float* in, int64_t count);
+// flags[i] = 0 if every element of row i is a number of magnitude <= limit, else 1.
+void FlagRows(float limit, const RowsView& m, uint8_t* flags);
 
-// Transposes in [rows, columns] (stride in_stride) to out [columns, rows] (stride out_stride).
-void Transpose(const float* in, int64_t in_stride, int64_t rows, int64_t columns, float* out,
-               int64_t out_stride);
+// Row by row, without gaps.
+void StoreRows(const RowsView& m, float* out);
 
-// Sums of products of all pairs of rows over many short stretches, in f64 at the end of each group:
-// gram[r * rows + s] += sum over t < tokens, c < width of m[t][r][c] * m[t][s][c] for s >= r, where
-// m is [tokens, rows, width]. f32 products are summed in lanes over one call: keep
-// tokens * width <= 1024 a lane group of 16.
-void AddGram(const float* m, int64_t tokens, int64_t rows, int64_t width, double* gram);
+// Rounded to bf16 (nearest, ties to even).
+void StoreRowsAsBf16(const RowsView& m, int64_t out_stride, uint16_t* out);
+
+// Transposes 32-bit elements: in [rows, columns] to out [columns, rows].
+void Transpose32(const void* in, int64_t in_stride, int64_t rows, int64_t columns, void* out,
+                 int64_t out_stride);
+
+// out[2j] = a[j], out[2j + 1] = b[j], rounded to bf16: two rows of an interleaved panel.
+void InterleaveAsBf16(const float* a, const float* b, int64_t count, uint16_t* out);
+
+// Rows of equal width, one matrix after the other: element (r, t, c) at
+// data[r * matrix_stride + t * row_stride + c].
+struct StackView {
+  const float* data = nullptr;
+  int64_t matrices = 0;
+  int64_t rows = 0;
+  int64_t width = 0;
+  int64_t matrix_stride = 0;
+  int64_t row_stride = 0;
+};
+
+// out[t][c] = bias[c] + the sum over r of m[r][t][c], in order; rows of `out` are row_stride apart;
+// `bias` [width] or null.
+void SumMatrices(const StackView& m, const float* bias, float* out);
+
+// gram[r * matrices + s] += sum over t, c of m[r][t][c] * m[s][t][c] for s >= r. f32 products are
+// summed in lanes over one call, then in f64: keep rows * width <= 1024 a lane group of 16. `width`
+// is a multiple of 16.
+void AddGram(const StackView& m, double* gram);
 
 // Name of the instruction set that Highway picked, for the bench's header.
 const char* VectorTargetName();

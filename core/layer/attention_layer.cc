@@ -39,6 +39,10 @@ void JoinKeysAndValues(const LayerSpec& spec, const LayerMatrices& matrices,
 }  // namespace
 
 AttentionLayer::AttentionLayer(LayerInfo info) : info_(std::move(info)) {
+  project_type_ = info_.dtype == DType::kI8     ? TileType::kU8S8
+                  : info_.dtype == DType::kBF16 ? TileType::kBf16
+                                                : TileType::kF32;
+  attend_type_ = info_.dtype == DType::kF32 ? TileType::kF32 : TileType::kBf16;
   const LayerSpec& spec = info_.spec;
   for (int64_t g = 0; g < spec.kv_heads; ++g) {
     kv_dk_.push_back(spec.kv_dk(g));
@@ -52,6 +56,10 @@ AttentionLayer::AttentionLayer(LayerInfo info) : info_(std::move(info)) {
   z_offsets_ = Offsets(spec.dv);
   k_offsets_ = Offsets(kv_dk_);
   v_offsets_ = Offsets(kv_dv_);
+  std::vector<int64_t> features;
+  for (int64_t g = 0; g < spec.kv_heads; ++g) features.push_back(kt_features(g));
+  kt_offsets_ = Offsets(features);
+  kt_width_ = kt_offsets_.back() + features.back();
   max_dk_ = *std::max_element(spec.dk.begin(), spec.dk.end());
   max_dv_ = *std::max_element(spec.dv.begin(), spec.dv.end());
   q_blocks_ = MakeHeadBlocks(ProjectionRole::kQ, spec.dk);
@@ -60,12 +68,13 @@ AttentionLayer::AttentionLayer(LayerInfo info) : info_(std::move(info)) {
   kv_blocks_.insert(kv_blocks_.end(), v_blocks.begin(), v_blocks.end());
 }
 
-absl::StatusOr<std::shared_ptr<const AttentionLayer>> AttentionLayer::Create(
+absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Create(
     LayerInfo info, const LayerMatrices& matrices, KernelPath path) {
   std::shared_ptr<AttentionLayer> layer(new AttentionLayer(std::move(info)));
   absl::Status status = layer->PackProjections(matrices, path);
   if (status.ok()) status = layer->MakeKernels(path);
   if (!status.ok()) return status;
+  layer->KeepExtras(matrices);
   return layer;
 }
 
@@ -77,16 +86,18 @@ absl::Status AttentionLayer::PackProjections(const LayerMatrices& matrices, Kern
   for (const auto* widths : {&q_widths, &kv_widths, &o_widths}) {
     tile_stride_ = std::max(tile_stride_, *std::max_element(widths->begin(), widths->end()));
   }
+  tile_stride_ = RoundUp(tile_stride_, kTileStep);
   std::vector<float> kv_weights, kv_bias;
   JoinKeysAndValues(spec, matrices, &kv_weights, &kv_bias);
-  auto wq = PackedMatrix::Pack(path, matrices.wq, matrices.bq, spec.q_width(), spec.d_model,
-                               q_widths, spec.d_model, tile_stride_);
+  auto wq = PackedMatrix::Pack(path, project_type_, matrices.wq, matrices.bq,
+                               {spec.q_width(), spec.d_model, q_widths, {}}, tile_stride_);
   if (!wq.ok()) return wq.status();
-  auto wkv = PackedMatrix::Pack(path, kv_weights, kv_bias, spec.k_width() + spec.v_width(),
-                                spec.d_memory, kv_widths, spec.d_memory, tile_stride_);
+  auto wkv = PackedMatrix::Pack(path, project_type_, kv_weights, kv_bias,
+                                {spec.k_width() + spec.v_width(), spec.d_memory, kv_widths, {}},
+                                tile_stride_);
   if (!wkv.ok()) return wkv.status();
-  auto wo = PackedMatrix::Pack(path, matrices.wo, matrices.bo, spec.d_out, spec.z_width(), o_widths,
-                               spec.z_width(), tile_stride_);
+  auto wo = PackedMatrix::Pack(path, project_type_, matrices.wo, matrices.bo,
+                               {spec.d_out, spec.z_width(), o_widths, spec.dv}, tile_stride_);
   if (!wo.ok()) return wo.status();
   wq_ = *std::move(wq);
   wkv_ = *std::move(wkv);
@@ -97,31 +108,42 @@ absl::Status AttentionLayer::PackProjections(const LayerMatrices& matrices, Kern
 absl::Status AttentionLayer::MakeKernels(KernelPath path) {
   const LayerSpec& spec = info_.spec;
   for (size_t r = 0; r < spec.dk.size(); ++r) {
-    auto kernels = GetAttendKernels(path, spec.dk[r], spec.dv[r]);
+    auto kernels = GetAttendKernels(path, attend_type_, spec.dk[r], spec.dv[r]);
     if (!kernels.ok()) return kernels.status();
     attend_.push_back(*std::move(kernels));
-    if (spec.rope.has_value() && rope_.count(spec.dk[r]) == 0) {
-      const int64_t dims = spec.rope->dims == 0 ? spec.dk[r] : spec.rope->dims;
-      rope_[spec.dk[r]] = std::make_unique<RopeTable>(*spec.rope, dims);
-    }
-    for (const PackedMatrix::Block& block : wo_.blocks()) {
-      const std::pair<int64_t, int64_t> key(spec.dv[r], block.width);
-      if (contribution_.count(key) > 0) continue;
-      auto made = MakeRowKernels(path, {.n = block.width,
-                                        .k = spec.dv[r],
-                                        .lda = spec.z_width(),
-                                        .ldb = block.width,
-                                        .ldc = tile_stride_});
-      if (!made.ok()) return made.status();
-      contribution_[key] = *std::move(made);
-    }
   }
   return absl::OkStatus();
 }
 
-const RopeTable* AttentionLayer::rope(int64_t dk) const {
-  const auto found = rope_.find(dk);
-  return found == rope_.end() ? nullptr : found->second.get();
+void AttentionLayer::KeepExtras(const LayerMatrices& matrices) {
+  const LayerSpec& spec = info_.spec;
+  if (spec.rope.has_value()) rope_ = std::make_unique<RopeTable>(*spec.rope);
+  if (spec.position_bias.has_value()) {
+    position_bias_ = std::make_unique<PositionBias>(spec, matrices.position_bias);
+  }
+  sinks_ = matrices.sinks;
+  q_norm_ = matrices.q_norm;
+  k_norm_ = matrices.k_norm;
+  q_norm_bias_ = matrices.q_norm_bias;
+  k_norm_bias_ = matrices.k_norm_bias;
+}
+
+const float* AttentionLayer::norm_weights(ProjectionRole role, int64_t head) const {
+  const bool queries = role == ProjectionRole::kQ;
+  return OfHead(queries ? q_norm_ : k_norm_, (queries ? q_offsets_ : k_offsets_), head);
+}
+
+const float* AttentionLayer::norm_bias(ProjectionRole role, int64_t head) const {
+  const bool queries = role == ProjectionRole::kQ;
+  return OfHead(queries ? q_norm_bias_ : k_norm_bias_, (queries ? q_offsets_ : k_offsets_), head);
+}
+
+// `values` are one row for all heads, or head after head.
+const float* AttentionLayer::OfHead(const std::vector<float>& values,
+                                    const std::vector<int64_t>& offsets, int64_t head) const {
+  if (values.empty()) return nullptr;
+  const bool shared = info_.spec.qk_norm->span == QkNormSpan::kHead;
+  return values.data() + (shared ? 0 : offsets[static_cast<size_t>(head)]);
 }
 
 }  // namespace headwise

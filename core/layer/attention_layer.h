@@ -4,7 +4,6 @@
 #define HEADWISE_CORE_LAYER_ATTENTION_LAYER_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "core/kernel/head_blocks.h"
 #include "core/kernel/kernel_path.h"
 #include "core/kernel/packed_matrix.h"
+#include "core/kernel/position_bias.h"
 #include "core/kernel/rope.h"
 #include "core/layer/layer_info.h"
 #include "core/layer/weights.h"
@@ -24,10 +24,14 @@ namespace headwise {
 // and unloading frees it when the last holder lets go.
 class AttentionLayer {
  public:
-  // Packs the matrices of a resolved spec (`info.spec`). UNIMPLEMENTED if `path` can't run here.
-  static absl::StatusOr<std::shared_ptr<const AttentionLayer>> Create(LayerInfo info,
-                                                                      const LayerMatrices& matrices,
-                                                                      KernelPath path);
+  // Packs the matrices of a resolved spec (`info.spec`) in the numbers of `info.dtype` (F32, BF16
+  // or I8). UNIMPLEMENTED if `path` can't run here.
+  static absl::StatusOr<std::shared_ptr<AttentionLayer>> Create(LayerInfo info,
+                                                                const LayerMatrices& matrices,
+                                                                KernelPath path);
+
+  // Before the layer is shared.
+  void set_reduced_error(ReducedError error) { info_.reduced_error = std::move(error); }
 
   const LayerInfo& info() const { return info_; }
   const LayerSpec& spec() const { return info_.spec; }
@@ -39,26 +43,33 @@ class AttentionLayer {
   const std::vector<HeadBlock>& q_blocks() const { return q_blocks_; }
   const std::vector<HeadBlock>& kv_blocks() const { return kv_blocks_; }
 
-  // Row stride of every tile that a projection writes, in floats.
+  // Row stride of every tile that a projection writes, in floats; a multiple of kTileStep.
   int64_t tile_stride() const { return tile_stride_; }
 
-  // Tile products of head `r`'s attention.
+  // Tile products of head `r`'s attention, and the numbers that they multiply: kF32, or kBf16 for
+  // layers in BF16 and I8.
   const AttendKernels& attend(int64_t r) const { return *attend_[static_cast<size_t>(r)]; }
+  TileType attend_type() const { return attend_type_; }
 
-  // Kernels of c_r = z_r W_O^(r) for a column block of `width`: [rows - 1].
-  const std::vector<std::shared_ptr<const TileKernel>>& contribution(int64_t r,
-                                                                     int64_t width) const {
-    return contribution_.at({info_.spec.dv[static_cast<size_t>(r)], width});
-  }
+  const RopeTable* rope() const { return rope_.get(); }                       // or null
+  const PositionBias* position_bias() const { return position_bias_.get(); }  // or null
+  const std::vector<float>& sinks() const { return sinks_; }                  // [H] or empty
 
-  // RoPE of a head of key width `dk`, or null.
-  const RopeTable* rope(int64_t dk) const;
+  // Norm weights of head `head` of q (or key/value head of k), or null; and their bias, or null.
+  const float* norm_weights(ProjectionRole role, int64_t head) const;
+  const float* norm_bias(ProjectionRole role, int64_t head) const;
 
   // First feature of each head: of query head r in q and z, of key/value head g in k and v.
   const std::vector<int64_t>& q_offsets() const { return q_offsets_; }
   const std::vector<int64_t>& z_offsets() const { return z_offsets_; }
   const std::vector<int64_t>& k_offsets() const { return k_offsets_; }
   const std::vector<int64_t>& v_offsets() const { return v_offsets_; }
+  // The same of key/value head g in PassData::kt, where its features are filled up to whole groups.
+  const std::vector<int64_t>& kt_offsets() const { return kt_offsets_; }
+  int64_t kt_width() const { return kt_width_; }
+  int64_t kt_features(int64_t group) const {
+    return RoundUp(kv_dk(group), Interleave(attend_type_));
+  }
 
   // The spec's sums and group widths, looked up once: kernels ask for them at every tile.
   int64_t q_width() const { return q_width_; }
@@ -75,18 +86,24 @@ class AttentionLayer {
   explicit AttentionLayer(LayerInfo info);
   absl::Status PackProjections(const LayerMatrices& matrices, KernelPath path);
   absl::Status MakeKernels(KernelPath path);
+  void KeepExtras(const LayerMatrices& matrices);
+  const float* OfHead(const std::vector<float>& values, const std::vector<int64_t>& offsets,
+                      int64_t head) const;
 
   LayerInfo info_;
+  TileType project_type_ = TileType::kF32;
+  TileType attend_type_ = TileType::kF32;
   PackedMatrix wq_, wkv_, wo_;
   std::vector<HeadBlock> q_blocks_, kv_blocks_;
   int64_t tile_stride_ = 0;
   std::vector<std::shared_ptr<const AttendKernels>> attend_;  // [H]
-  std::map<std::pair<int64_t, int64_t>, std::vector<std::shared_ptr<const TileKernel>>>
-      contribution_;
-  std::map<int64_t, std::unique_ptr<const RopeTable>> rope_;  // by dk
-  std::vector<int64_t> q_offsets_, z_offsets_, k_offsets_, v_offsets_;
+  std::unique_ptr<const RopeTable> rope_;
+  std::unique_ptr<const PositionBias> position_bias_;
+  std::vector<float> sinks_;
+  std::vector<float> q_norm_, k_norm_, q_norm_bias_, k_norm_bias_;
+  std::vector<int64_t> q_offsets_, z_offsets_, k_offsets_, v_offsets_, kt_offsets_;
   std::vector<int64_t> kv_dk_, kv_dv_;  // [G]
-  int64_t q_width_ = 0, k_width_ = 0, v_width_ = 0, z_width_ = 0;
+  int64_t q_width_ = 0, k_width_ = 0, v_width_ = 0, z_width_ = 0, kt_width_ = 0;
   int64_t max_dv_ = 0;
   int64_t max_dk_ = 0;
 };

@@ -4,6 +4,7 @@
 #define HEADWISE_CORE_LAYER_LAYER_INFO_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,17 @@ struct LayerTensorInfo {
   Shape shape;
 };
 
+// How far a layer in reduced numbers is from its f32 form on a probe input.
+struct ReducedError {
+  std::string probe;         // what the probe input was
+  double max_error = 0.0;    // largest |y - y_f32| / largest |y_f32|
+  double relative_l2 = 0.0;  // |y - y_f32| / |y_f32|
+};
+
 struct LayerInfo {
   std::string name;
   int64_t version = 0;
-  DType dtype = DType::kF32;  // of the packed weights
+  DType dtype = DType::kF32;  // of the packed weights: F32, BF16, I8
   std::string kernel;         // KernelPathName
   LayerSource source;
   LayerSpec spec;  // resolved
@@ -43,6 +51,7 @@ struct LayerInfo {
   CountShape count_shape;          // for CountLayer
   int64_t weight_bytes = 0;        // parameters with biases in `dtype`, unpadded
   int64_t kernel_score_bytes = 0;  // scores that all compute threads together hold at a time
+  std::optional<ReducedError> reduced_error;  // BF16 and I8 only
 };
 
 }  // namespace headwise

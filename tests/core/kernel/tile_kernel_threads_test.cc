@@ -51,10 +51,11 @@ int CountWrong(const TileKernel& kernel, const TileShape& s, int64_t seed, int r
 TEST(TileKernelThreads, ManyThreadsRunOneKernel) {
   for (const KernelPath path : {KernelPath::kBrgemm, KernelPath::kPrimitive}) {
     if (!KernelPathAvailable(path)) continue;
-    for (const TileShape& shape : std::vector<TileShape>{{64, 64, 384, 384, 64, 64, false},
-                                                         {64, 64, 256, 256, 64, 64, true},
-                                                         {64, 256, 64, 64, 256, 256, false},
-                                                         {33, 48, 48, 48, 48, 64, false}}) {
+    for (const TileShape& shape :
+         std::vector<TileShape>{{TileType::kF32, 64, 64, 384, 384, 64, 64, false},
+                                {TileType::kF32, 64, 64, 256, 256, 64, 64, true},
+                                {TileType::kF32, 64, 256, 64, 64, 256, 256, false},
+                                {TileType::kF32, 33, 48, 48, 48, 48, 64, false}}) {
       const auto kernel = GetTileKernel(path, shape);
       ASSERT_TRUE(kernel.ok()) << kernel.status();
       std::atomic<int> wrong = 0;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "tests/support/test_layer.h"
 
 namespace headwise {
@@ -15,177 +16,176 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-SoftmaxState Start() { return {-kInf, 0.0f}; }
-
-SoftmaxRow Row(std::vector<float>* scores, int64_t begin, int64_t end, float scale = 1.0f) {
-  return {.scores = scores->data(),
-          .width = static_cast<int64_t>(scores->size()),
-          .begin = begin,
-          .end = end,
-          .scale = scale,
-          .keep = nullptr,
-          .additive = nullptr,
-          .keep_is_drop = false};
-}
-
-TEST(Softmax, EveryRangeAgreesWithDoubles) {
-  for (const int64_t width : {16, 48}) {
-    for (int64_t begin = 0; begin <= width; ++begin) {
-      for (int64_t end = begin; end <= width; ++end) {
-        const std::vector<float> raw = RandomFloats(width, 9, 20.0f);
-        std::vector<float> scores = raw;
-        SoftmaxState state = Start();
-        SoftmaxStep(Row(&scores, begin, end, 0.5f), &state);
-        double sum = 0.0;
-        for (int64_t j = 0; j < width; ++j) {
-          const bool inside = j >= begin && j < end;
-          const size_t i = static_cast<size_t>(j);
-          const double expected =
-              inside ? std::exp(0.5 * static_cast<double>(raw[i]) - static_cast<double>(state.max))
-                     : 0.0;
-          EXPECT_NEAR(static_cast<double>(scores[i]), expected, 2e-6 * expected + 1e-37);
-          if (!inside) {
-            EXPECT_EQ(scores[i], 0.0f);
-          }
-          sum += expected;
-        }
-        EXPECT_NEAR(static_cast<double>(state.sum), sum, 2e-6 * sum);
-      }
-    }
-  }
-}
-
-TEST(Softmax, BlocksGiveWhatTheWholeGives) {
-  const std::vector<float> raw = RandomFloats(64, 4, 30.0f);
-  std::vector<float> whole = raw;
-  SoftmaxState at_once = Start();
-  SoftmaxStep(Row(&whole, 0, 64), &at_once);
-  SoftmaxState running = Start();
-  for (int64_t block = 0; block < 64; block += 16) {
-    std::vector<float> part(raw.begin() + block, raw.begin() + block + 16);
-    SoftmaxStep(Row(&part, 0, 16), &running);
-  }
-  EXPECT_EQ(running.max, at_once.max);
-  EXPECT_NEAR(static_cast<double>(running.sum), static_cast<double>(at_once.sum),
-              1e-6 * static_cast<double>(at_once.sum));
-}
-
-TEST(Softmax, HiddenIsInertAndVisibleNanStays) {
-  std::vector<float> scores(16, kNaN);
-  scores[3] = 1.0f;
-  SoftmaxState state = Start();
-  SoftmaxStep(Row(&scores, 3, 4), &state);
-  EXPECT_EQ(state.sum, 1.0f);
-  std::vector<float> seen(16, 1.0f);
-  seen[5] = kNaN;
-  state = Start();
-  SoftmaxStep(Row(&seen, 0, 16), &state);
-  EXPECT_TRUE(std::isnan(state.sum));
-  std::vector<float> only_nan(16, kNaN);
-  state = Start();
-  SoftmaxStep(Row(&only_nan, 0, 16), &state);
-  EXPECT_TRUE(std::isnan(state.sum)) << "a row that sees NaN is not a row that sees nothing";
-}
-
-TEST(Softmax, MasksSelect) {
-  std::vector<float> scores(16, 2.0f);
-  scores[1] = kNaN;
-  std::vector<uint8_t> keep(16, 0);
-  keep[0] = keep[2] = 1;
-  SoftmaxRow row = Row(&scores, 0, 16);
-  row.keep = keep.data();
-  SoftmaxState state = Start();
-  SoftmaxStep(row, &state);
-  EXPECT_EQ(state.sum, 2.0f);
-  EXPECT_EQ(scores[0], 1.0f);
-  EXPECT_EQ(scores[1], 0.0f);
-  row.keep_is_drop = true;
-  std::vector<float> again(16, 2.0f);
-  row.scores = again.data();
-  state = Start();
-  SoftmaxStep(row, &state);
-  EXPECT_EQ(state.sum, 14.0f);
-}
-
-TEST(Softmax, FiniteAdditiveIsAnOrdinaryNumber) {
-  // -3.39e38 times log2 e would overflow: a row of equal, very negative scores averages evenly.
-  std::vector<float> scores(16, -20.0f);
-  const std::vector<float> additive(16, -3.39e38f);
-  SoftmaxRow row = Row(&scores, 0, 16);
-  row.additive = additive.data();
-  SoftmaxState state = Start();
-  SoftmaxStep(row, &state);
-  EXPECT_EQ(state.sum, 16.0f);
-  const std::vector<float> hidden(16, -kInf);
-  std::vector<float> none(16, 5.0f);
-  row.scores = none.data();
-  row.additive = hidden.data();
-  state = Start();
-  EXPECT_EQ(SoftmaxStep(row, &state), 1.0f);
-  EXPECT_EQ(state.sum, 0.0f);
-}
-
-TEST(Softmax, FinishGivesTheWeights) {
-  std::vector<float> scores = RandomFloats(32, 5, 3.0f);
-  std::vector<float> again = scores;
-  SoftmaxState state = Start();
-  SoftmaxStep(Row(&scores, 2, 31), &state);
-  SoftmaxFinish(Row(&again, 2, 31), state);
-  double sum = 0.0;
-  for (size_t i = 0; i < 32; ++i) {
-    EXPECT_NEAR(again[i], scores[i] / state.sum, 1e-7);
-    sum += static_cast<double>(again[i]);
-  }
-  EXPECT_NEAR(sum, 1.0, 1e-6);
+RowsView View(std::vector<float>* values, int64_t rows, int64_t width, int64_t stride) {
+  return {values->data(), rows, width, stride};
 }
 
 TEST(VectorOps, GramOfSmallIntegersIsExact) {
-  for (const int64_t rows : {1, 2, 4, 5, 9, 13}) {
-    constexpr int64_t kTokens = 3, kWidth = 32;
+  for (const int64_t count : {1, 2, 4, 5, 9, 13}) {
+    constexpr int64_t kTokens = 3, kWidth = 32, kStride = 40;
+    const int64_t matrix = kTokens * kStride;
     std::vector<float> m;
-    for (int64_t i = 0; i < kTokens * rows * kWidth; ++i)
-      m.push_back(static_cast<float>(i % 7 - 3));
-    std::vector<double> gram(static_cast<size_t>(rows * rows), 1.0);
-    AddGram(m.data(), kTokens, rows, kWidth, gram.data());
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t s = r; s < rows; ++s) {
+    for (int64_t i = 0; i < count * matrix; ++i) m.push_back(static_cast<float>(i % 7 - 3));
+    std::vector<double> gram(static_cast<size_t>(count * count), 1.0);
+    AddGram({m.data(), count, kTokens, kWidth, matrix, kStride}, gram.data());
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t s = r; s < count; ++s) {
         double expected = 1.0;
         for (int64_t t = 0; t < kTokens; ++t) {
           for (int64_t c = 0; c < kWidth; ++c) {
-            expected += static_cast<double>(m[static_cast<size_t>((t * rows + r) * kWidth + c)]) *
-                        static_cast<double>(m[static_cast<size_t>((t * rows + s) * kWidth + c)]);
+            const auto at = [&](int64_t head) {
+              return static_cast<double>(m[static_cast<size_t>(head * matrix + t * kStride + c)]);
+            };
+            expected += at(r) * at(s);
           }
         }
-        EXPECT_EQ(gram[static_cast<size_t>(r * rows + s)], expected) << r << "," << s;
+        EXPECT_EQ(gram[static_cast<size_t>(r * count + s)], expected) << r << "," << s;
       }
     }
+  }
+}
+
+TEST(VectorOps, SumMatricesAddsInOrder) {
+  const std::vector<float> m = RandomFloats(3 * 2 * 20, 4), bias = RandomFloats(19, 5);
+  std::vector<float> out(2 * 20, kNaN);
+  SumMatrices({m.data(), 3, 2, 19, 40, 20}, bias.data(), out.data());
+  for (size_t t = 0; t < 2; ++t) {
+    for (size_t c = 0; c < 19; ++c) {
+      const size_t at = t * 20 + c;
+      EXPECT_EQ(out[at], bias[c] + m[at] + m[40 + at] + m[80 + at]);
+    }
+    EXPECT_TRUE(std::isnan(out[t * 20 + 19])) << "beyond the width";
   }
 }
 
 TEST(VectorOps, TransposeCopiesEveryElement) {
-  for (const int64_t rows : {1, 15, 16, 17, 64}) {
-    for (const int64_t columns : {1, 5, 64}) {
+  for (const int64_t rows : {1, 3, 4, 15, 16, 17, 64}) {
+    for (const int64_t columns : {1, 5, 20, 64}) {
       const std::vector<float> in = RandomFloats(rows * (columns + 2), 1);
       std::vector<float> out(static_cast<size_t>(columns * (rows + 3)), kNaN);
-      Transpose(in.data(), columns + 2, rows, columns, out.data(), rows + 3);
+      Transpose32(in.data(), columns + 2, rows, columns, out.data(), rows + 3);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < columns; ++c) {
           EXPECT_EQ(out[static_cast<size_t>(c * (rows + 3) + r)],
                     in[static_cast<size_t>(r * (columns + 2) + c)]);
         }
+        EXPECT_TRUE(std::isnan(out[static_cast<size_t>(rows)])) << "beyond the rows";
       }
     }
   }
 }
 
-TEST(VectorOps, AllFiniteFindsEachKind) {
-  for (const float bad : {kNaN, kInf, -kInf}) {
+TEST(VectorOps, FlagsFindEachKindOfBadNumber) {
+  for (const float bad : {kNaN, kInf, -kInf, 2.5f}) {
     for (size_t at = 0; at < 37; ++at) {
-      std::vector<float> values(37, 3e38f);
-      EXPECT_TRUE(AllFinite(values.data(), 37));
-      values[at] = bad;
-      EXPECT_FALSE(AllFinite(values.data(), 37)) << at;
+      std::vector<float> values(2 * 40, 2.0f);
+      uint8_t flags[2] = {7, 7};
+      values[40 + at] = bad;
+      values[37] = kNaN;  // between the rows
+      FlagRows(2.0f, View(&values, 2, 37, 40), flags);
+      EXPECT_EQ(flags[0], 0);
+      EXPECT_EQ(flags[1], 1) << at;
     }
+  }
+}
+
+TEST(VectorOps, Bf16RowsRoundAsTheScalarDoes) {
+  std::vector<float> values = RandomFloats(2 * 70, 8, 1e3f);
+  values[3] = kNaN;
+  values[4] = kInf;
+  values[5] = 3.3961e38f;   // rounds to infinity
+  values[6] = 1.00390625f;  // halfway: to even
+  for (const int64_t width : {1, 31, 32, 67}) {
+    std::vector<uint16_t> out(140, 9);
+    StoreRowsAsBf16(View(&values, 2, width, 70), 70, out.data());
+    std::vector<uint16_t> pairs(static_cast<size_t>(2 * width));
+    InterleaveAsBf16(values.data(), values.data() + 70, width, pairs.data());
+    for (size_t i = 0; i < static_cast<size_t>(width); ++i) {
+      for (const size_t row : {size_t{0}, size_t{1}}) {
+        const uint16_t right = FloatToBf16(values[row * 70 + i]);
+        EXPECT_EQ(out[row * 70 + i], right) << i;
+        EXPECT_EQ(pairs[2 * i + row], right) << i;
+      }
+    }
+    EXPECT_EQ(out[static_cast<size_t>(width)], 9) << "beyond the width";
+  }
+}
+
+TEST(VectorOps, RowsAreScaledBiasedAndClamped) {
+  std::vector<float> values = {1, 2, kNaN, 9, -5, 6, 7, 9};
+  const std::vector<float> bias = {10, 20, 30};
+  const RowsView m = View(&values, 2, 3, 4);
+  AddBias(bias.data(), m);
+  EXPECT_EQ(values[1], 22.0f);
+  EXPECT_EQ(values[3], 9.0f) << "between the rows";
+  ClampRows(20.0f, m);
+  EXPECT_EQ(values[0], 11.0f);
+  EXPECT_EQ(values[1], 20.0f);
+  EXPECT_TRUE(std::isnan(values[2]));
+  EXPECT_EQ(values[4], 5.0f);
+  const float factors[2] = {1.0f, 0.5f};
+  ScaleRows(factors, m);
+  EXPECT_EQ(values[0], 11.0f);
+  EXPECT_EQ(values[4], 2.5f);
+  std::vector<float> out(8, 0.0f);
+  ScaleRowsTo(factors, m, 3, out.data());
+  EXPECT_EQ(out[3], 1.25f);
+}
+
+TEST(VectorOps, NormsAgreeWithDoubles) {
+  for (const QkNormKind kind :
+       {QkNormKind::kRms, QkNormKind::kRmsPlusOne, QkNormKind::kLayerNorm}) {
+    for (const int64_t width : {4, 16, 21, 64}) {
+      const QkNormSpec norm{.kind = kind, .span = QkNormSpan::kHead, .epsilon = 1e-3};
+      std::vector<float> values = RandomFloats(width, 2, 3.0f);
+      const std::vector<float> raw = values, weights = RandomFloats(width, 3),
+                               bias = RandomFloats(width, 4);
+      NormRows(norm, weights.data(), bias.data(), View(&values, 1, width, width));
+      double mean = 0.0, squares = 0.0;
+      for (const float x : raw) mean += static_cast<double>(x) / static_cast<double>(width);
+      if (kind != QkNormKind::kLayerNorm) mean = 0.0;
+      for (const float x : raw) squares += std::pow(static_cast<double>(x) - mean, 2);
+      const double spread = std::sqrt(squares / static_cast<double>(width) + 1e-3);
+      for (size_t i = 0; i < raw.size(); ++i) {
+        const double weight =
+            static_cast<double>(weights[i]) + (kind == QkNormKind::kRmsPlusOne ? 1.0 : 0.0);
+        const double expected =
+            (static_cast<double>(raw[i]) - mean) / spread * weight + static_cast<double>(bias[i]);
+        EXPECT_NEAR(static_cast<double>(values[i]), expected, 2e-6);
+      }
+    }
+  }
+}
+
+TEST(VectorOps, RowsTurnInBothLayouts) {
+  constexpr int64_t kDims = 22, kWidth = 25;
+  for (const RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
+    std::vector<float> values = RandomFloats(kWidth, 5);
+    const std::vector<float> raw = values;
+    std::vector<float> angles(2 * kDims);
+    for (int64_t i = 0; i < kDims / 2; ++i) {
+      const float c = std::cos(static_cast<float>(i)), s = std::sin(static_cast<float>(i));
+      const size_t at = static_cast<size_t>(i);
+      if (layout == RopeLayout::kHalf) {
+        angles[at] = c;
+        angles[at + kDims / 2] = s;
+      } else {
+        angles[2 * at] = angles[2 * at + 1] = c;
+        angles[kDims + 2 * at] = -s;
+        angles[kDims + 2 * at + 1] = s;
+      }
+    }
+    const float* row = angles.data();
+    RotateRows(layout, kDims, &row, View(&values, 1, kWidth, kWidth));
+    for (int64_t i = 0; i < kDims / 2; ++i) {
+      const bool half = layout == RopeLayout::kHalf;
+      const size_t x = static_cast<size_t>(half ? i : 2 * i);
+      const size_t y = static_cast<size_t>(half ? i + kDims / 2 : 2 * i + 1);
+      const float c = std::cos(static_cast<float>(i)), s = std::sin(static_cast<float>(i));
+      EXPECT_NEAR(values[x], raw[x] * c - raw[y] * s, 3e-7);
+      EXPECT_NEAR(values[y], raw[y] * c + raw[x] * s, 3e-7);
+    }
+    for (size_t i = kDims; i < kWidth; ++i) EXPECT_EQ(values[i], raw[i]);
   }
 }
 

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Projected rows on their way to where attention reads them, and read back for answers.
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "core/base/dtype.h"
+#include "core/kernel/project.h"
+
+namespace headwise {
+namespace {
+
+// The largest f32 that rounds to a finite bf16.
+constexpr float kLargestForBf16 = std::bit_cast<float>(0x7F7F7FFFu);
+
+// Index of (key, feature) in a head's interleaved [keys / g, width, g].
+int64_t Interleaved(int64_t group, int64_t width, int64_t key, int64_t feature) {
+  return key / group * width * group + feature * group + key % group;
+}
+
+float* HeadOfV(const AttentionLayer& layer, int64_t group, const SequencePlan& s,
+               const PassData& pass) {
+  const int64_t at = s.key_slot * layer.v_width() +
+                     layer.v_offsets()[static_cast<size_t>(group)] * s.padded_keys();
+  char* v = static_cast<char*>(pass.v) + at * ElementBytes(layer.attend_type());
+  return reinterpret_cast<float*>(v);
+}
+
+// Rows of v as pairs of bf16. A pair may be split between two tasks; then each writes its own
+// half only.
+void StoreValuesAsBf16(const HeadRows& values, uint16_t* head) {
+  const RowsView& rows = values.rows;
+  for (int64_t i = 0; i < rows.rows;) {
+    const int64_t key = values.first + i;
+    if (key % 2 == 0 && i + 1 < rows.rows) {
+      InterleaveAsBf16(rows.row(i), rows.row(i + 1), rows.width, head + key * rows.width);
+      i += 2;
+      continue;
+    }
+    for (int64_t d = 0; d < rows.width; ++d) {
+      head[Interleaved(2, rows.width, key, d)] = FloatToBf16(rows.row(i)[d]);
+    }
+    ++i;
+  }
+}
+
+}  // namespace
+
+void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& rows, PassData* pass) {
+  const int64_t dk = rows.rows.width;
+  const int64_t at = layer.q_offsets()[static_cast<size_t>(head)] * pass->query_rows +
+                     (rows.sequence->q_row + rows.first) * dk;
+  if (layer.attend_type() == TileType::kBf16) {
+    StoreRowsAsBf16(rows.rows, dk, static_cast<uint16_t*>(pass->q) + at);
+  } else {
+    StoreRows(rows.rows, static_cast<float*>(pass->q) + at);
+  }
+}
+
+// Keys become columns of the sequence's transposed key panels; 32 bits of a key stay together.
+void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass,
+               WorkerScratch* scratch) {
+  const SequencePlan& s = *rows.sequence;
+  const bool reduced = layer.attend_type() == TileType::kBf16;
+  const int64_t features = layer.kt_features(group);
+  const int64_t words = features * ElementBytes(layer.attend_type()) / 4;  // of a key
+  const void* source = rows.rows.data;
+  int64_t source_stride = rows.rows.stride;
+  if (reduced) {
+    auto* narrow = scratch->rows.Reserve<uint16_t>(kTileRows * features);
+    StoreRowsAsBf16(rows.rows, features, narrow);
+    for (int64_t i = 0; i < rows.rows.rows && features > rows.rows.width; ++i) {
+      narrow[(i + 1) * features - 1] = 0;
+    }
+    source = narrow;
+    source_stride = words;
+  }
+  auto* kt = static_cast<uint32_t*>(pass->kt);
+  kt += (s.key_slot * layer.kt_width() +
+         layer.kt_offsets()[static_cast<size_t>(group)] * s.padded_keys()) *
+        ElementBytes(layer.attend_type()) / 4;
+  for (int64_t i = 0; i < rows.rows.rows;) {
+    const int64_t key = rows.first + i;
+    const int64_t panel = key / kKeyPanel * kKeyPanel;
+    const int64_t width = std::min(kKeyPanel, s.padded_keys() - panel);
+    const int64_t count = std::min(rows.rows.rows - i, panel + kKeyPanel - key);
+    Transpose32(static_cast<const uint32_t*>(source) + i * source_stride, source_stride, count,
+                words, kt + panel * words + (key - panel), width);
+    i += count;
+  }
+}
+
+void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass) {
+  const SequencePlan& s = *rows.sequence;
+  const int64_t dv = rows.rows.width;
+  const int64_t count = rows.rows.rows;
+  const bool reduced = layer.attend_type() == TileType::kBf16;
+  const float limit = reduced ? kLargestForBf16 : std::numeric_limits<float>::max();
+  float* head = HeadOfV(layer, group, s, *pass);
+  uint8_t* flags = pass->v_not_finite + group * pass->padded_key_rows + s.key_slot;
+  FlagRows(limit, rows.rows, flags + rows.first);
+  if (reduced) {
+    StoreValuesAsBf16(rows, reinterpret_cast<uint16_t*>(head));
+  } else {
+    StoreRows(rows.rows, head + rows.first * dv);
+  }
+  if (rows.first + count < s.keys) return;
+  // The rows that end the sequence clear the padding too.
+  std::fill(flags + s.keys, flags + s.padded_keys(), uint8_t{0});
+  if (!reduced) {
+    std::fill(head + s.keys * dv, head + s.padded_keys() * dv, 0.0f);
+    return;
+  }
+  for (int64_t key = s.keys; key < s.padded_keys(); ++key) {
+    for (int64_t d = 0; d < dv; ++d) {
+      reinterpret_cast<uint16_t*>(head)[Interleaved(2, dv, key, d)] = 0;
+    }
+  }
+}
+
+void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, const SequencePlan& s,
+              const PassData& pass, int64_t stride, float* out) {
+  const bool reduced = layer.attend_type() == TileType::kBf16;
+  const int64_t group = Interleave(layer.attend_type());
+  const auto number = [reduced](const void* data, int64_t at) {
+    return reduced ? Bf16ToFloat(static_cast<const uint16_t*>(data)[at])
+                   : static_cast<const float*>(data)[at];
+  };
+  const size_t h = static_cast<size_t>(head);
+  if (role == ProjectionRole::kQ) {
+    const int64_t dk = layer.spec().dk[h];
+    const int64_t at = layer.q_offsets()[h] * pass.query_rows + s.q_row * dk;
+    for (int64_t t = 0; t < s.queries; ++t) {
+      for (int64_t d = 0; d < dk; ++d) out[t * stride + d] = number(pass.q, at + t * dk + d);
+    }
+  } else if (role == ProjectionRole::kK) {
+    const int64_t at = s.key_slot * layer.kt_width() + layer.kt_offsets()[h] * s.padded_keys();
+    for (int64_t key = 0; key < s.keys; ++key) {
+      const int64_t panel = key / kKeyPanel * kKeyPanel;
+      const int64_t width = std::min(kKeyPanel, s.padded_keys() - panel);
+      const int64_t begin = at + panel * layer.kt_features(head);
+      for (int64_t d = 0; d < layer.kv_dk(head); ++d) {
+        // The roles of key and feature are changed: features lie in groups.
+        out[key * stride + d] = number(pass.kt, begin + Interleaved(group, width, d, key - panel));
+      }
+    }
+  } else {
+    const int64_t at = s.key_slot * layer.v_width() + layer.v_offsets()[h] * s.padded_keys();
+    const int64_t dv = layer.kv_dv(head);
+    for (int64_t key = 0; key < s.keys; ++key) {
+      for (int64_t d = 0; d < dv; ++d) {
+        out[key * stride + d] = number(pass.v, at + Interleaved(group, dv, key, d));
+      }
+    }
+  }
+}
+
+}  // namespace headwise
