@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "core/base/dtype.h"
 
 namespace headwise::bench {
 
@@ -37,8 +38,12 @@ struct Settings {
   bool quick = false;
   int threads = 1;
   uint32_t jitter = 0;  // 0: none; else every dimension moves by up to 15 %, seeded
+  std::string only;     // rows whose names begin so; empty: all
 
-  int repetitions() const { return quick ? 5 : 11; }
+  int repetitions() const { return quick ? 3 : 11; }
+  // Least time that a repetition measures each side.
+  double seconds() const { return quick ? 0.06 : 0.2; }
+  bool Wants(const std::string& name) const { return name.rfind(only, 0) == 0; }
   // A dimension as it is measured.
   int64_t Size(int64_t size, uint32_t which) const;
 };
@@ -48,20 +53,37 @@ struct Spread {
   double median = 0.0, low = 0.0, high = 0.0;
 };
 Spread SpreadOf(std::vector<double> values);
+Row MakeRow(const std::string& name, const Spread& spread, const char* unit);
 
 // Seconds of `work`: the best of a few runs that fill about `least_seconds`.
 double BestSeconds(double least_seconds, absl::FunctionRef<void()> work);
 
-// FLOP/s of oneDNN's own f32 matmul, 4096 x 2304 x 768 with packed weights and `threads` threads.
-class Peak {
+// oneDNN's own matmul [m, k] x [k, n] with packed weights, in numbers of `dtype` (F32; BF16 with
+// BF16 results; I8: u8 x s8 with f32 results), by `threads` threads of its OpenMP team.
+class Matmul {
  public:
-  explicit Peak(int threads);
-  ~Peak();
-  double Measure();
+  Matmul(DType dtype, int64_t m, int64_t n, int64_t k, int threads);
+  ~Matmul();
+  void Run();
 
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// FLOP/s of the matmul that shares are taken of: 4096 x 2304 x 768.
+class Peak {
+ public:
+  Peak(DType dtype, int threads);
+  double Measure();
+
+ private:
+  Matmul matmul_;
+};
+
+struct Peaks {
+  explicit Peaks(int threads) : f32(DType::kF32, threads), bf16(DType::kBF16, threads) {}
+  Peak f32, bf16;
 };
 
 // `work` as a share of the peak, both measured in turn so that a busy neighbour hits both.
@@ -77,9 +99,13 @@ std::string Compare(const std::vector<double>& expected, const std::vector<doubl
                     double tolerance);
 
 // The rows, by what they measure.
-void CoreRows(const Settings& settings, Peak* peak, std::vector<Row>* rows);
-void LayerRows(const Settings& settings, Peak* peak, std::vector<Row>* rows);
+void CoreRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows);
+void ProjectionRows(const Settings& settings, std::vector<Row>* rows);
+void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows);
 void BatchRows(const Settings& settings, std::vector<Row>* rows);
+void ServiceRows(const Settings& settings, std::vector<Row>* rows);  // starts a server beside it
+void MemoryRows(const Settings& settings, std::vector<Row>* rows);   // full runs only
+void PeerRows(const Settings& settings, std::vector<Row>* rows);     // against other runtimes
 
 }  // namespace headwise::bench
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention core alone: from ready q, k, v [rows, H * dk] to z, the layout work included.
+// The attention core alone: from ready q, k, v to z, all [B, H, T, dk], the layout work included.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -16,108 +17,126 @@
 namespace headwise::bench {
 namespace {
 
-struct Case {
-  std::shared_ptr<const AttentionLayer> layer;
-  int64_t heads, dk, batch, length;
-  std::vector<float> q, k, v;  // [B * T, H * dk]
-  std::vector<float> q_packed, kt, v_packed, z;
-  std::vector<uint8_t> flags;
-  PassData pass;
-  std::vector<AttendTile> tiles;
-  std::vector<WorkerScratch> scratch;
-  WorkerPool* pool;
-
-  int64_t rows() const { return batch * length; }
-  int64_t width() const { return heads * dk; }
+struct Mask {
+  bool causal = false;
+  int64_t window = -1;
 };
 
-std::shared_ptr<const AttentionLayer> CoreLayer(int64_t heads, int64_t dk) {
-  TestLayer test = IdentityLayer(heads * dk, heads);
+// Each head of each sequence is a unit: a sequence of its own in a layer of one head.
+struct Case {
+  std::shared_ptr<const AttentionLayer> layer;
+  int64_t units, dk, length;
+  Mask mask;
+  std::vector<float> q, k, v, z;  // [units, T, dk]; q has a tile's rows to spare
+  struct Worker {
+    std::vector<float> q, kt, v;  // room for f32, used for bf16 as well
+    std::vector<uint8_t> flags;
+    PassData pass;
+    WorkerScratch scratch;
+  };
+  std::vector<Worker> workers;
+  std::vector<AttendTile> tiles;  // of a unit
+  WorkerPool* pool;
+
+  int64_t unit_floats() const { return length * dk; }
+};
+
+std::shared_ptr<const AttentionLayer> CoreLayer(DType dtype, int64_t dk) {
+  TestLayer test = IdentityLayer(dk, 1);
   auto spec = ResolveSpec(test.spec);
   CHECK(spec.ok()) << spec.status();
   LayerInfo info;
   info.spec = *std::move(spec);
+  info.dtype = dtype;
   auto layer = AttentionLayer::Create(std::move(info), test.matrices, BestKernelPath());
   CHECK(layer.ok()) << layer.status();
   return *layer;
 }
 
-std::unique_ptr<Case> MakeCase(int64_t heads, int64_t dk, int64_t batch, int64_t length,
-                               bool causal, WorkerPool* pool) {
+std::unique_ptr<Case> MakeCase(DType dtype, int64_t units, int64_t dk, int64_t length,
+                               const Mask& mask, WorkerPool* pool) {
   auto c = std::make_unique<Case>();
-  c->layer = CoreLayer(heads, dk);
-  c->heads = heads;
+  c->layer = CoreLayer(dtype, dk);
+  c->units = units;
   c->dk = dk;
-  c->batch = batch;
   c->length = length;
+  c->mask = mask;
   c->pool = pool;
-  const int64_t floats = c->rows() * c->width();
-  c->q = RandomFloats(floats, 1);
+  const int64_t floats = units * c->unit_floats();
+  c->q = RandomFloats(floats + kQueryTile * dk, 1);
   c->k = RandomFloats(floats, 2);
   c->v = RandomFloats(floats, 3);
-  const int64_t padded = batch * PadKeys(length);
-  c->q_packed.resize(static_cast<size_t>(floats + kQueryTile * dk));
-  c->kt.resize(static_cast<size_t>(padded * c->width()));
-  c->v_packed.resize(c->kt.size());
   c->z.resize(static_cast<size_t>(floats));
-  c->flags.resize(static_cast<size_t>(padded * heads));
-  c->scratch.resize(static_cast<size_t>(pool->threads()));
-  PassData& p = c->pass;
-  for (int64_t b = 0; b < batch; ++b) {
-    SequencePlan s;
-    s.queries = s.keys = length;
-    s.q_row = s.kv_row = b * length;
-    s.key_slot = b * PadKeys(length);
-    s.causal = causal;
-    p.sequences.push_back(s);
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t t = (length - 1) / kQueryTile * kQueryTile; t >= 0; t -= kQueryTile) {
-        c->tiles.push_back({b, h, t, std::min(kQueryTile, length - t)});
-      }
-    }
+  // Long tiles first, so that a causal unit doesn't end with the longest one.
+  for (int64_t t = (length - 1) / kQueryTile * kQueryTile; t >= 0; t -= kQueryTile) {
+    c->tiles.push_back({0, 0, t, std::min(kQueryTile, length - t)});
   }
-  p.query_rows = p.key_rows = c->rows();
-  p.padded_key_rows = padded;
-  p.q = c->q_packed.data();
-  p.kt = c->kt.data();
-  p.v = c->v_packed.data();
-  p.z = c->z.data();
-  p.v_not_finite = c->flags.data();
+  SequencePlan s;
+  s.queries = s.keys = length;
+  s.causal = mask.causal;
+  s.window = mask.window;
+  const size_t padded = static_cast<size_t>(s.padded_keys() * (dk + 1));
+  c->workers.resize(static_cast<size_t>(pool->threads()));
+  for (Case::Worker& worker : c->workers) {
+    worker.q.resize(static_cast<size_t>((length + kQueryTile) * dk));
+    worker.kt.resize(padded);
+    worker.v.resize(padded);
+    worker.flags.resize(padded);
+    PassData& p = worker.pass;
+    p.sequences = {s};
+    p.query_rows = p.key_rows = length;
+    p.padded_key_rows = s.padded_keys();
+    p.kt = worker.kt.data();
+    p.v = worker.v.data();
+    p.v_not_finite = worker.flags.data();
+  }
   return c;
 }
 
-void RunCore(Case* c) {
-  c->pool->Run(c->batch * c->heads, [&](int64_t i, int) {
-    const int64_t head = i % c->heads;
-    const SequencePlan& s = c->pass.sequences[static_cast<size_t>(i / c->heads)];
-    const int64_t at = s.q_row * c->width() + head * c->dk;
-    const auto rows = [&](const std::vector<float>& from) {
-      return HeadRows{&s, 0, s.keys, from.data() + at, c->width()};
+// q, k and v of a unit to where attention reads them; f32 queries are read where they lie.
+void LayOut(Case* c, int64_t unit, Case::Worker* worker) {
+  PassData& p = worker->pass;
+  const int64_t at = unit * c->unit_floats();
+  const bool copy_q = c->layer->attend_type() != TileType::kF32;
+  p.q = copy_q ? worker->q.data() : c->q.data() + at;
+  p.z = c->z.data() + at;
+  for (int64_t row = 0; row < c->length; row += kTileRows) {
+    const auto rows = [&](std::vector<float>* from) {
+      return HeadRows{
+          &p.sequences[0],
+          row,
+          {from->data() + at + row * c->dk, std::min(kTileRows, c->length - row), c->dk, c->dk}};
     };
-    StoreQueries(*c->layer, head, rows(c->q), &c->pass);
-    StoreKeys(*c->layer, head, rows(c->k), &c->pass);
-    StoreValues(*c->layer, head, nullptr, rows(c->v), &c->pass);
-  });
-  c->pool->Run(static_cast<int64_t>(c->tiles.size()), [&](int64_t i, int worker) {
-    RunAttend(*c->layer, c->tiles[static_cast<size_t>(i)], &c->pass,
-              &c->scratch[static_cast<size_t>(worker)]);
+    if (copy_q) StoreQueries(*c->layer, 0, rows(&c->q), &p);
+    StoreKeys(*c->layer, 0, rows(&c->k), &p, &worker->scratch);
+    StoreValues(*c->layer, 0, rows(&c->v), &p);
+  }
+}
+
+void RunCore(Case* c) {
+  c->pool->Run(c->units, [&](int64_t unit, int w) {
+    Case::Worker* worker = &c->workers[static_cast<size_t>(w)];
+    LayOut(c, unit, worker);
+    for (const AttendTile& tile : c->tiles) {
+      RunAttend(*c->layer, tile, &worker->pass, &worker->scratch);
+    }
   });
 }
 
-// Plain double loops over 64 rows of the last sequence, all heads.
-std::string CheckCore(const Case& c, bool causal) {
+// Plain double loops over 64 rows of the last unit and of the first one.
+std::string CheckCore(const Case& c, double tolerance) {
   std::vector<double> expected, actual;
-  const int64_t first = (c.batch - 1) * c.length;
   const int64_t step = std::max<int64_t>(1, c.length / 64);
-  for (int64_t t = c.length - 1; t >= 0; t -= step) {
-    for (int64_t h = 0; h < c.heads; ++h) {
-      const auto at = [&](int64_t row, int64_t d) {
-        return static_cast<size_t>((first + row) * c.width() + h * c.dk + d);
-      };
-      const int64_t keys = causal ? t + 1 : c.length;
+  for (const int64_t unit : {int64_t{0}, c.units - 1}) {
+    const auto at = [&](int64_t row, int64_t d) {
+      return static_cast<size_t>((unit * c.length + row) * c.dk + d);
+    };
+    for (int64_t t = c.length - 1; t >= 0; t -= step) {
+      const int64_t end = c.mask.causal ? t + 1 : c.length;
+      const int64_t begin = c.mask.window < 0 ? 0 : std::max<int64_t>(0, t + 1 - c.mask.window);
       std::vector<double> z(static_cast<size_t>(c.dk), 0.0);
       double sum = 0.0;
-      for (int64_t j = 0; j < keys; ++j) {
+      for (int64_t j = begin; j < end; ++j) {
         double score = 0.0;
         for (int64_t d = 0; d < c.dk; ++d) {
           score += static_cast<double>(c.q[at(t, d)]) * static_cast<double>(c.k[at(j, d)]);
@@ -134,34 +153,67 @@ std::string CheckCore(const Case& c, bool causal) {
       }
     }
   }
-  return Compare(expected, actual, 5e-6);
+  return Compare(expected, actual, tolerance);
 }
 
-void CoreRow(const Settings& settings, Peak* peak, WorkerPool* pool, int64_t batch, int64_t length,
-             int64_t heads, std::vector<Row>* rows) {
-  const int64_t dk = settings.Size(64, 0);
-  const int64_t t = settings.Size(length, 1);
-  auto c = MakeCase(heads, dk, batch, t, /*causal=*/false, pool);
-  const double flops = 4.0 * static_cast<double>(batch * heads * dk) * static_cast<double>(t * t);
-  rows->push_back(ShareOfPeak(settings, absl::StrCat("core_f32_t", length), flops, peak,
-                              [&] { RunCore(c.get()); }));
-  rows->back().error = CheckCore(*c, false);
+// Error of z against doubles: dot products of dk terms and sums over the keys.
+double Tolerance(DType dtype) { return dtype == DType::kF32 ? 5e-6 : 1e-2; }
+
+void CoreRow(const Settings& settings, DType dtype, Peak* peak, WorkerPool* pool, int64_t batch,
+             int64_t length, int64_t heads, std::vector<Row>* rows) {
+  const std::string name =
+      absl::StrCat("core_", dtype == DType::kF32 ? "f32" : "bf16", "_t", length);
+  if (!settings.Wants(name)) return;
+  auto c =
+      MakeCase(dtype, batch * heads, settings.Size(64, 0), settings.Size(length, 1), Mask{}, pool);
+  const double flops =
+      4.0 * static_cast<double>(c->units * c->dk) * static_cast<double>(c->length * c->length);
+  rows->push_back(ShareOfPeak(settings, name, flops, peak, [&] { RunCore(c.get()); }));
+  rows->back().error = CheckCore(*c, Tolerance(dtype));
+}
+
+void CausalRow(const Settings& settings, WorkerPool* pool, std::vector<Row>* rows) {
+  if (!settings.Wants("causal_over_dense_t2048")) return;
+  const int64_t t = settings.Size(2048, 1);
+  auto dense = MakeCase(DType::kF32, 16, 64, t, Mask{}, pool);
+  auto causal = MakeCase(DType::kF32, 16, 64, t, Mask{.causal = true}, pool);
+  rows->push_back(TimeRatio(
+      settings, "causal_over_dense_t2048", [&] { RunCore(causal.get()); },
+      [&] { RunCore(dense.get()); }));
+  rows->back().error = CheckCore(*causal, Tolerance(DType::kF32));
+}
+
+// Time of a visible pair under a window, over that of a dense layer.
+void WindowRow(const Settings& settings, WorkerPool* pool, std::vector<Row>* rows) {
+  if (!settings.Wants("window_over_visible")) return;
+  const int64_t t = settings.Size(8192, 1), window = settings.Size(256, 2);
+  const int64_t dense_t = settings.Size(2048, 1);
+  auto windowed = MakeCase(DType::kF32, 16, 64, t, Mask{.causal = true, .window = window}, pool);
+  auto dense = MakeCase(DType::kF32, 16, 64, dense_t, Mask{}, pool);
+  rows->push_back(TimeRatio(
+      settings, "window_over_visible", [&] { RunCore(windowed.get()); },
+      [&] { RunCore(dense.get()); }));
+  const double visible = static_cast<double>(t * window - window * (window - 1) / 2);
+  const double pairs = static_cast<double>(dense_t * dense_t) / visible;
+  Row& row = rows->back();
+  row.value *= pairs;
+  row.low *= pairs;
+  row.high *= pairs;
+  row.error = CheckCore(*windowed, Tolerance(DType::kF32));
 }
 
 }  // namespace
 
-void CoreRows(const Settings& settings, Peak* peak, std::vector<Row>* rows) {
+void CoreRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
   WorkerPool pool(settings.threads);
-  CoreRow(settings, peak, &pool, 1, 2048, 16, rows);
-  CoreRow(settings, peak, &pool, 8, 512, 12, rows);
-  CoreRow(settings, peak, &pool, 8, 128, 12, rows);
-  const int64_t t = settings.Size(2048, 1);
-  auto dense = MakeCase(16, 64, 1, t, false, &pool);
-  auto causal = MakeCase(16, 64, 1, t, true, &pool);
-  rows->push_back(TimeRatio(
-      settings, "causal_over_dense_t2048", [&] { RunCore(causal.get()); },
-      [&] { RunCore(dense.get()); }));
-  rows->back().error = CheckCore(*causal, true);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Peak* peak = dtype == DType::kF32 ? &peaks->f32 : &peaks->bf16;
+    CoreRow(settings, dtype, peak, &pool, 1, 2048, 16, rows);
+    CoreRow(settings, dtype, peak, &pool, 8, 512, 12, rows);
+    CoreRow(settings, dtype, peak, &pool, 8, 128, 12, rows);
+  }
+  CausalRow(settings, &pool, rows);
+  WindowRow(settings, &pool, rows);
 }
 
 }  // namespace headwise::bench

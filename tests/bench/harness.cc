@@ -16,6 +16,8 @@ double Seconds(absl::FunctionRef<void()> work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+}  // namespace
+
 Row MakeRow(const std::string& name, const Spread& spread, const char* unit) {
   return {.name = name,
           .value = spread.median,
@@ -24,8 +26,6 @@ Row MakeRow(const std::string& name, const Spread& spread, const char* unit) {
           .unit = unit,
           .error = {}};
 }
-
-}  // namespace
 
 int64_t Settings::Size(int64_t size, uint32_t which) const {
   if (jitter == 0) return size;
@@ -56,7 +56,7 @@ Row ShareOfPeak(const Settings& settings, const std::string& name, double flops,
   std::vector<double> shares;
   for (int i = 0; i < settings.repetitions(); ++i) {
     const double peak_rate = peak->Measure();
-    shares.push_back(flops / BestSeconds(settings.quick ? 0.05 : 0.2, work) / peak_rate);
+    shares.push_back(flops / BestSeconds(settings.seconds(), work) / peak_rate);
   }
   return MakeRow(name, SpreadOf(std::move(shares)), "share");
 }
@@ -66,7 +66,7 @@ Row TimeRatio(const Settings& settings, const std::string& name,
   numerator();
   denominator();
   std::vector<double> ratios;
-  const double least = settings.quick ? 0.05 : 0.2;
+  const double least = settings.seconds();
   for (int i = 0; i < settings.repetitions(); ++i) {
     const double below = BestSeconds(least, denominator);
     ratios.push_back(BestSeconds(least, numerator) / below);

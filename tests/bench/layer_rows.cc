@@ -145,20 +145,22 @@ double RequestsPerSecond(LayerCase* c, int clients, double seconds) {
 
 }  // namespace
 
-void LayerRows(const Settings& settings, Peak* peak, std::vector<Row>* rows) {
+void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
+  if (!settings.only.empty() && settings.only[0] != (char)0x6c) return;
   auto wide = MakeLayerCase(settings, 8, 512, 768, 12);
-  LayerRow(settings, peak, "layer_f32", wide.get(), rows);
+  LayerRow(settings, &peaks->f32, "layer_f32", wide.get(), rows);
   rows->push_back(TimeRatio(
       settings, "leave_one_out_over_forward", [&] { LeaveOneOut(wide.get()); },
       [&] { Forward(wide.get()); }));
   rows->back().error = CheckLeaveOneOut(wide.get());
   auto short_sequences = MakeLayerCase(settings, 8, 128, 768, 12);
-  LayerRow(settings, peak, "layer_f32_t128", short_sequences.get(), rows);
+  LayerRow(settings, &peaks->f32, "layer_f32_t128", short_sequences.get(), rows);
   auto small = MakeLayerCase(settings, 1, 10, 512, 8);
-  LayerRow(settings, peak, "layer_small", small.get(), rows);
+  LayerRow(settings, &peaks->f32, "layer_small", small.get(), rows);
 }
 
 void BatchRows(const Settings& settings, std::vector<Row>* rows) {
+  if (!settings.Wants("batch_gain")) return;
   auto c = MakeLayerCase(settings, 1, 1, 2048, 16);
   const double seconds = settings.quick ? 0.3 : 1.0;
   std::vector<double> gains;

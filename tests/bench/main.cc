@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED] [--only NAME]
+// headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED] [--only PREFIX]
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -66,7 +66,8 @@ void WriteJson(const std::vector<Row>& rows, const std::string& path) {
 int Usage(const std::string& what) {
   std::fprintf(stderr,
                "headwise-bench: %s\n"
-               "usage: headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED]\n",
+               "usage: headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED]\n"
+               "                      [--only PREFIX]\n",
                what.c_str());
   return 2;
 }
@@ -85,6 +86,8 @@ int Main(int argc, char** argv) {
     } else if (flag == "--threads" && has_value &&
                absl::SimpleAtoi(argv[i + 1], &threads.emplace())) {
       ++i;
+    } else if (flag == "--only" && has_value) {
+      settings.only = argv[++i];
     } else if (flag == "--jitter" && has_value && absl::SimpleAtoi(argv[i + 1], &settings.jitter)) {
       ++i;
     } else {
@@ -99,16 +102,16 @@ int Main(int argc, char** argv) {
   auto budget = ChooseCpuBudget(SystemCpuBudgetInputs(threads));
   if (!budget.ok()) return Usage(std::string(budget.status().message()));
   settings.threads = static_cast<int>(budget->threads);
-  Peak peak(settings.threads);
+  Peaks peaks(settings.threads);
   std::printf(
       "cpu %s\noneDNN %s on %s, vectors %s, kernel %s, threads %d (%s)\npeak %.0f GFLOP/s f32%s\n",
       CpuName().c_str(), OneDnnVersion().c_str(), IsaName().c_str(), VectorTargetName(),
       KernelPathName(BestKernelPath()), settings.threads, budget->source.c_str(),
-      peak.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
+      peaks.f32.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
   std::fflush(stdout);
   std::vector<Row> rows;
-  CoreRows(settings, &peak, &rows);
-  LayerRows(settings, &peak, &rows);
+  CoreRows(settings, &peaks, &rows);
+  LayerRows(settings, &peaks, &rows);
   BatchRows(settings, &rows);
   PrintRows(rows);
   if (!json.empty()) WriteJson(rows, json);
