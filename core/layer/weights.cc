@@ -61,24 +61,38 @@ absl::Status Forbid(const RoleMap& by_role, TensorRole role, absl::string_view r
   return Invalid(role, rule, absl::StrCat("\"", found->second->name, "\""));
 }
 
-// Which roles go together: q, k, v apart or fused, their biases apart or fused.
+// Which roles go together: q, k, v apart; all in one; or, in BLOCKS, q apart and k and v in one.
+// Their biases likewise.
 absl::Status CheckRoles(const LayerSpec& spec, const RoleMap& by_role) {
-  absl::Status status = Require(by_role, TensorRole::kOWeight);
-  const bool fused = spec.fused_layout != FusedLayout::kSeparate;
-  for (const TensorRole role : {TensorRole::kQWeight, TensorRole::kKWeight, TensorRole::kVWeight}) {
-    status.Update(fused ? Forbid(by_role, role, "does not belong to a fused layout")
-                        : Require(by_role, role));
+  using enum TensorRole;
+  absl::Status status = Require(by_role, kOWeight);
+  if (spec.fused_layout == FusedLayout::kSeparate) {
+    for (const TensorRole role : {kQWeight, kKWeight, kVWeight}) {
+      status.Update(Require(by_role, role));
+    }
+    for (const TensorRole role : {kQkvWeight, kQkvBias, kKvWeight, kKvBias}) {
+      status.Update(Forbid(by_role, role, "needs a fused layout"));
+    }
+    return status;
   }
-  if (fused) {
-    status.Update(Require(by_role, TensorRole::kQkvWeight));
-  } else {
-    status.Update(Forbid(by_role, TensorRole::kQkvWeight, "needs a fused layout"));
-    status.Update(Forbid(by_role, TensorRole::kQkvBias, "needs a fused layout"));
+  const bool q_apart = by_role.contains(kKvWeight) && spec.fused_layout == FusedLayout::kBlocks;
+  for (const TensorRole role : {q_apart ? kQkvWeight : kQWeight, kKWeight, kVWeight}) {
+    status.Update(Forbid(by_role, role, "does not belong to a fused layout"));
   }
-  if (!by_role.contains(TensorRole::kQkvBias)) return status;
-  for (const TensorRole role : {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}) {
-    status.Update(Forbid(by_role, role, "does not go with QKV_BIAS"));
+  status.Update(Require(by_role, q_apart ? kQWeight : kQkvWeight));
+  if (!q_apart) {
+    for (const TensorRole role : {kKvWeight, kKvBias}) {
+      status.Update(Forbid(by_role, role, "needs the fused layout BLOCKS and a Q_WEIGHT"));
+    }
   }
+  for (const TensorRole fused : {kQkvBias, kKvBias}) {
+    if (!by_role.contains(fused)) continue;
+    const char* const rule =
+        fused == kQkvBias ? "does not go with QKV_BIAS" : "does not go with KV_BIAS";
+    if (fused == kQkvBias) status.Update(Forbid(by_role, kQBias, rule));
+    for (const TensorRole role : {kKBias, kVBias}) status.Update(Forbid(by_role, role, rule));
+  }
+  if (q_apart) status.Update(Forbid(by_role, kQkvBias, "does not go with KV_WEIGHT"));
   return status;
 }
 
@@ -201,6 +215,27 @@ absl::Status ReadFused(const LayerSpec& spec, const RoleMap& by_role, LayerMatri
   return absl::OkStatus();
 }
 
+// k and v in one [k of all; v of all], q apart.
+absl::Status ReadQAndKv(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
+  const std::vector<Block> blocks = {{Part::kK, spec.k_width()}, {Part::kV, spec.v_width()}};
+  const int64_t rows = spec.k_width() + spec.v_width();
+  std::vector<float> fused;
+  absl::Status status =
+      ReadWeightInto(spec, by_role, TensorRole::kQWeight, spec.q_width(), spec.d_model, &out->wq);
+  status.Update(ReadWeightInto(spec, by_role, TensorRole::kKvWeight, rows, spec.d_memory, &fused));
+  if (!status.ok()) return status;
+  Parts weights = SplitFused(blocks, fused, spec.d_memory);
+  out->wk = std::move(weights.k);
+  out->wv = std::move(weights.v);
+  if (!by_role.contains(TensorRole::kKvBias)) return absl::OkStatus();
+  status = ReadBiasInto(by_role, TensorRole::kKvBias, rows, &fused);
+  if (!status.ok()) return status;
+  Parts biases = SplitFused(blocks, fused, 1);
+  out->bk = std::move(biases.k);
+  out->bv = std::move(biases.v);
+  return absl::OkStatus();
+}
+
 absl::Status ReadSeparate(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
   absl::Status status =
       ReadWeightInto(spec, by_role, TensorRole::kQWeight, spec.q_width(), spec.d_model, &out->wq);
@@ -209,6 +244,12 @@ absl::Status ReadSeparate(const LayerSpec& spec, const RoleMap& by_role, LayerMa
   status.Update(
       ReadWeightInto(spec, by_role, TensorRole::kVWeight, spec.v_width(), spec.d_memory, &out->wv));
   return status;
+}
+
+absl::Status ReadProjections(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
+  if (spec.fused_layout == FusedLayout::kSeparate) return ReadSeparate(spec, by_role, out);
+  if (by_role.contains(TensorRole::kKvWeight)) return ReadQAndKv(spec, by_role, out);
+  return ReadFused(spec, by_role, out);
 }
 
 // The heads' own tensors of a QK-norm, one after the other.
@@ -351,6 +392,10 @@ const char* TensorRoleName(TensorRole role) {
       return "SINKS";
     case TensorRole::kPositionBias:
       return "POSITION_BIAS";
+    case TensorRole::kKvWeight:
+      return "KV_WEIGHT";
+    case TensorRole::kKvBias:
+      return "KV_BIAS";
   }
   return "UNKNOWN";
 }
@@ -365,8 +410,7 @@ absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
   if (!status.ok()) return status;
 
   LayerMatrices matrices;
-  status = spec.fused_layout == FusedLayout::kSeparate ? ReadSeparate(spec, by_role, &matrices)
-                                                       : ReadFused(spec, by_role, &matrices);
+  status = ReadProjections(spec, by_role, &matrices);
   status.Update(ReadBiasInto(by_role, TensorRole::kQBias, spec.q_width(), &matrices.bq));
   status.Update(ReadBiasInto(by_role, TensorRole::kKBias, spec.k_width(), &matrices.bk));
   status.Update(ReadBiasInto(by_role, TensorRole::kVBias, spec.v_width(), &matrices.bv));

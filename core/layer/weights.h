@@ -30,6 +30,8 @@ enum class TensorRole : uint8_t {
   kKNormBias,
   kSinks,
   kPositionBias,
+  kKvWeight,  // k and v in one, beside a q of its own
+  kKvBias,
 };
 
 // "Q_WEIGHT", …

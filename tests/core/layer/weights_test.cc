@@ -320,5 +320,29 @@ TEST(Weights, SinksAndTables) {
   ExpectInvalid(Resolve(spec), tensors, "tensors: SINKS needs a spec with sinks; was \"t.SINKS\"");
 }
 
+// GPT-2's cross-attention: [in, k of all; v of all], q apart.
+TEST(Weights, KAndVInOneBesideQ) {
+  LayerSpec spec = BasicSpec(2, 2);
+  spec.orientation = Orientation::kInOut;
+  spec.fused_layout = FusedLayout::kBlocks;
+  Tensors tensors;
+  tensors.Count(TensorRole::kQWeight, {2, 2}).Count(TensorRole::kKvWeight, {2, 4});
+  tensors.Count(TensorRole::kOWeight, {2, 2}).Add(TensorRole::kKvBias, {4}, {5, 6, 7, 8});
+  tensors.Add(TensorRole::kQBias, {2}, {1, 2});
+  const LayerMatrices m = *UnpackWeights(Resolve(spec), tensors.roles());
+  EXPECT_THAT(m.wq, ElementsAre(1, 3, 2, 4));
+  EXPECT_THAT(m.wk, ElementsAre(1, 5, 2, 6));
+  EXPECT_THAT(m.wv, ElementsAre(3, 7, 4, 8));
+  EXPECT_THAT(m.bq, ElementsAre(1, 2));
+  EXPECT_THAT(m.bk, ElementsAre(5, 6));
+  EXPECT_THAT(m.bv, ElementsAre(7, 8));
+  Tensors mixed = tensors;
+  mixed.Count(TensorRole::kKWeight, {2, 2});
+  ExpectInvalid(Resolve(spec), mixed,
+                "tensors: K_WEIGHT does not belong to a fused layout; was \"t.K_WEIGHT\"");
+  spec.fused_layout = FusedLayout::kPerHead;
+  EXPECT_FALSE(UnpackWeights(Resolve(spec), tensors.roles()).ok());
+}
+
 }  // namespace
 }  // namespace headwise
