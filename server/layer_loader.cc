@@ -74,7 +74,8 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const RepositoryLoad& load) {
   }
   std::vector<RoleTensor> tensors;
   for (size_t i = 0; i < stored.size(); ++i) {
-    tensors.push_back({plan->tensors[i].role, plan->tensors[i].name, stored[i].view()});
+    const TensorUse& use = plan->tensors[i];
+    tensors.push_back({use.role, use.name, stored[i].view(), use.head});
   }
   plan->source.dir = load.dir;
   return Bring({load.name, load.replace, plan->source}, plan->spec, tensors);
@@ -91,7 +92,7 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const UploadLoad& load) {
                                               TensorRoleName(use.role), ", ", use.name, "; was ",
                                               load.tensors.size(), " others"));
     }
-    tensors.push_back({use.role, use.name, found->second->view()});
+    tensors.push_back({use.role, use.name, found->second->view(), use.head});
   }
   return Bring(load.options, load.spec, tensors);
 }

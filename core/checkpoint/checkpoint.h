@@ -32,6 +32,7 @@ struct StoredTensorInfo {
 struct TensorUse {
   TensorRole role = TensorRole::kQWeight;
   std::string name;
+  int64_t head = -1;  // as RoleTensor::head
 };
 
 // A layer found in a checkpoint: its settings, and which stored tensors it is made of.

@@ -5,7 +5,7 @@
 namespace headwise {
 namespace {
 
-constexpr RoleName kWeights[] = {
+constexpr RoleName kTensors[] = {
     {TensorRole::kQWeight, "q_proj.weight"},
     {TensorRole::kKWeight, "k_proj.weight"},
     {TensorRole::kVWeight, "v_proj.weight"},
@@ -17,18 +17,144 @@ constexpr RoleName kBiases[] = {
     {TensorRole::kVBias, "v_proj.bias"},
     {TensorRole::kOBias, "o_proj.bias"},
 };
+constexpr RoleName kQkvBiases[] = {
+    {TensorRole::kQBias, "q_proj.bias"},
+    {TensorRole::kKBias, "k_proj.bias"},
+    {TensorRole::kVBias, "v_proj.bias"},
+};
+constexpr RoleName kNorms[] = {
+    {TensorRole::kQNorm, "q_norm.weight"},
+    {TensorRole::kKNorm, "k_norm.weight"},
+};
 constexpr absl::string_view kIgnored[] = {"rotary_emb.inv_freq"};  // a buffer of old files
+
+constexpr absl::string_view kRmsEnters =
+    "the residual stream after input_layernorm (RMSNorm, pre-norm)";
+constexpr absl::string_view kLayerNormEnters =
+    "the residual stream after input_layernorm (LayerNorm, pre-norm)";
+constexpr absl::string_view kLeaves = "o_proj with its bias where it has one, before the residual";
 
 constexpr BlockLayout kBlock = {
     .head = "layers.",
     .tail = ".self_attn",
-    .orientation = Orientation::kOutIn,
-    .fused_layout = FusedLayout::kSeparate,
-    .weights = kWeights,
+    .tensors = kTensors,
+    .biases = kBiases,
+    .norms = kNorms,
+    .ignored = kIgnored,
+    .x_enters = kRmsEnters,
+    .y_leaves = kLeaves,
+};
+
+// q, k and v with biases, o without.
+constexpr BlockLayout kQkvBiased = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kTensors,
+    .biases = kQkvBiases,
+    .ignored = kIgnored,
+    .x_enters = kRmsEnters,
+    .y_leaves = "o_proj, before the residual",
+};
+
+constexpr RoleName kSinks[] = {
+    {TensorRole::kQWeight, "q_proj.weight"}, {TensorRole::kKWeight, "k_proj.weight"},
+    {TensorRole::kVWeight, "v_proj.weight"}, {TensorRole::kOWeight, "o_proj.weight"},
+    {TensorRole::kSinks, "sinks"},
+};
+constexpr BlockLayout kGptOss = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kSinks,
     .biases = kBiases,
     .ignored = kIgnored,
-    .x_enters = "the residual stream after input_layernorm (RMSNorm, pre-norm)",
-    .y_leaves = "o_proj with its bias where it has one, before the residual",
+    .x_enters = kRmsEnters,
+    .y_leaves = kLeaves,
+};
+
+constexpr BlockLayout kParallel = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kTensors,
+    .biases = kBiases,
+    .norms = kNorms,
+    .ignored = kIgnored,
+    .x_enters =
+        "the residual stream after input_layernorm (LayerNorm, pre-norm; the MLP reads it as well)",
+    .y_leaves = "o_proj with its bias where it has one, before it and the MLP's output are added",
+};
+
+constexpr BlockLayout kPostNorm = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kTensors,
+    .biases = kBiases,
+    .norms = kNorms,
+    .ignored = kIgnored,
+    .x_enters = "the residual stream itself (post-norm)",
+    .y_leaves =
+        "o_proj with its bias where it has one, before post_attention_layernorm and the residual",
+};
+
+constexpr RoleName kHeadNorms[] = {
+    {TensorRole::kQNorm, "q_layernorm.norms.{}.weight"},
+    {TensorRole::kKNorm, "k_layernorm.norms.{}.weight"},
+};
+constexpr BlockLayout kStableLm = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kTensors,
+    .biases = kQkvBiases,
+    .norms = kHeadNorms,
+    .ignored = kIgnored,
+    .x_enters = kLayerNormEnters,
+    .y_leaves = "o_proj, before the residual",
+};
+
+constexpr BlockLayout kStarCoder2 = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kTensors,
+    .biases = kBiases,
+    .ignored = kIgnored,
+    .x_enters = kLayerNormEnters,
+    .y_leaves = kLeaves,
+};
+
+constexpr RoleName kPhiTensors[] = {
+    {TensorRole::kQWeight, "q_proj.weight"}, {TensorRole::kKWeight, "k_proj.weight"},
+    {TensorRole::kVWeight, "v_proj.weight"}, {TensorRole::kOWeight, "dense.weight"},
+    {TensorRole::kQBias, "q_proj.bias"},     {TensorRole::kKBias, "k_proj.bias"},
+    {TensorRole::kVBias, "v_proj.bias"},     {TensorRole::kOBias, "dense.bias"},
+};
+constexpr RoleName kPhiNorms[] = {
+    {TensorRole::kQNorm, "q_layernorm.weight"},
+    {TensorRole::kKNorm, "k_layernorm.weight"},
+    {TensorRole::kQNormBias, "q_layernorm.bias"},
+    {TensorRole::kKNormBias, "k_layernorm.bias"},
+};
+constexpr BlockLayout kPhi = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .tensors = kPhiTensors,
+    .norms = kPhiNorms,
+    .ignored = kIgnored,
+    .x_enters =
+        "the residual stream after input_layernorm (LayerNorm, pre-norm; the MLP reads it as well)",
+    .y_leaves = "self_attn.dense with its bias, before it and the MLP's output are added",
+};
+
+constexpr RoleName kPhi3Tensors[] = {
+    {TensorRole::kQkvWeight, "qkv_proj.weight"},
+    {TensorRole::kOWeight, "o_proj.weight"},
+};
+constexpr BlockLayout kPhi3 = {
+    .head = "layers.",
+    .tail = ".self_attn",
+    .fused_layout = FusedLayout::kBlocks,
+    .tensors = kPhi3Tensors,
+    .ignored = kIgnored,
+    .x_enters = kRmsEnters,
+    .y_leaves = "o_proj, before the residual",
 };
 
 constexpr absl::string_view kHiddenSize[] = {"hidden_size"};
@@ -41,35 +167,145 @@ constexpr SizeKeys kKeys = {kHiddenSize, kHeads, kKvHeads, kHeadDim, kLayers};
 constexpr FixedSetting kFixed[] = {
     {"is_causal", "true"},
     {"use_bidirectional_attention", "false"},
+    {"clip_qkv", "null"},
 };
 
+constexpr absl::string_view kRopeTheta[] = {"rope_theta"};
+
+constexpr RopeRule Rope(double base_absent, double max_positions_absent,
+                        double share_absent = 1.0) {
+  return {.base_keys = kRopeTheta,
+          .base_absent = base_absent,
+          .share_absent = share_absent,
+          .max_positions_absent = max_positions_absent};
+}
+
+constexpr RopeRule Interleaved(RopeRule rope) {
+  rope.layout = RopeLayout::kInterleaved;
+  return rope;
+}
+
+constexpr RopeRule Phi3Rope() {
+  RopeRule rope = Rope(10000.0, 4096.0);
+  rope.original_absent = 4096.0;
+  rope.calls_longrope_yarn = true;
+  return rope;
+}
+
+const RopeSpec& GptOssScaling() {
+  static const RopeSpec* const kScaling = [] {
+    auto* const scaling = new RopeSpec;
+    scaling->scaling = RopeScaling::kYarn;
+    scaling->factor = 32.0;
+    scaling->original_max_positions = 4096.0;
+    scaling->truncate = false;
+    return scaling;
+  }();
+  return *kScaling;
+}
+
+constexpr RopeRule GptOssRope() {
+  RopeRule rope = Rope(150000.0, 131072.0);
+  rope.without_any_key = GptOssScaling;
+  return rope;
+}
+
+absl::Status AddSinks(const ConfigObject&, int64_t, LayerSpec* spec) {
+  spec->sinks = true;
+  return absl::OkStatus();
+}
+
+constexpr NormRule kQwen3Norm = {
+    {"", true}, QkNormKind::kRms, QkNormSpan::kHead, "rms_norm_eps", 1e-6};
+constexpr NormRule kOlmo2Norm = {
+    {"", true}, QkNormKind::kRms, QkNormSpan::kWidth, "rms_norm_eps", 1e-5};
+constexpr NormRule kCohereNorm = {
+    {"use_qk_norm", false}, QkNormKind::kLayerNorm, QkNormSpan::kHeads, "layer_norm_eps", 1e-5};
+constexpr NormRule kStableLmNorm = {{"qk_layernorm", false},
+                                    QkNormKind::kLayerNorm,
+                                    QkNormSpan::kHeads,
+                                    "layer_norm_eps",
+                                    1e-5,
+                                    true};
+constexpr NormRule kPhiNorm = {
+    {"qk_layernorm", false}, QkNormKind::kLayerNorm, QkNormSpan::kHead, "layer_norm_eps", 1e-5};
+
+constexpr WindowRule kAll = {"sliding_window", std::nullopt};
+constexpr WindowRule kMistralWindow = {"sliding_window", 4096};
+constexpr WindowRule kFromLayer = {"sliding_window", 4096, WindowLayers::kFromLayer, 28};
+constexpr WindowRule kEven = {"sliding_window", 128, WindowLayers::kEven};
+
+// What most of them have in common.
+constexpr Family Row(absl::string_view model_type, const BlockLayout* block, SizeDefaults defaults,
+                     Switch biases, RopeRule rope) {
+  return {
+      .model_type = model_type,
+      .block = block,
+      .keys = &kKeys,
+      .defaults = defaults,
+      .fixed = kFixed,
+      .mask = MaskRule::kCausal,
+      .biases = biases,
+      .rope = rope,
+  };
+}
+
+constexpr Family WithWindow(Family row, const WindowRule& window) {
+  row.window = window;
+  return row;
+}
+
+constexpr Family WithNorm(Family row, const NormRule& norm) {
+  row.norm = norm;
+  return row;
+}
+
+constexpr Family WithScale(Family row, const ScaleRule& scale) {
+  row.scale = scale;
+  return row;
+}
+
+constexpr Family WithSinks(Family row) {
+  row.adjust = AddSinks;
+  return row;
+}
+
+constexpr Switch kNoBiases = {"", false};
+constexpr Switch kIfAttentionBias = {"attention_bias", false};
+
+// Sizes: D, H, G, layers, head_dim.
 constexpr Family kFamilies[] = {
-    {
-        .model_type = "llama",
-        .block = &kBlock,
-        .keys = &kKeys,
-        .defaults = {4096, 32, std::nullopt, 32},
-        .fixed = kFixed,
-        .mask = MaskRule::kCausal,
-        .window = std::nullopt,
-        .bias_key = "attention_bias",
-        .biases_if_no_key = false,
-        .rope = RopeLayout::kHalf,
-        .rope_base_if_absent = 10000.0,
-    },
-    {
-        .model_type = "mistral",
-        .block = &kBlock,
-        .keys = &kKeys,
-        .defaults = {4096, 32, 8, 32},
-        .fixed = kFixed,
-        .mask = MaskRule::kCausal,
-        .window = WindowRule{"sliding_window", 4096},
-        .bias_key = "",
-        .biases_if_no_key = false,
-        .rope = RopeLayout::kHalf,
-        .rope_base_if_absent = 10000.0,
-    },
+    Row("llama", &kBlock, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048)),
+    WithWindow(Row("mistral", &kBlock, {4096, 32, 8, 32}, kNoBiases, Rope(1e4, 131072)),
+               kMistralWindow),
+    WithWindow(Row("mixtral", &kBlock, {4096, 32, 8, 32}, kNoBiases, Rope(1e6, 131072)), kAll),
+    WithWindow(Row("qwen2", &kQkvBiased, {4096, 32, 32, 32}, {"", true}, Rope(1e4, 32768)),
+               kFromLayer),
+    WithWindow(
+        WithNorm(Row("qwen3", &kBlock, {4096, 32, 32, 32, 128}, kIfAttentionBias, Rope(1e4, 32768)),
+                 kQwen3Norm),
+        kFromLayer),
+    WithNorm(Row("phi", &kPhi, {2048, 32, std::nullopt, 24}, kNoBiases, Rope(1e4, 2048, 0.5)),
+             kPhiNorm),
+    WithWindow(Row("phi3", &kPhi3, {3072, 32, std::nullopt, 32}, kNoBiases, Phi3Rope()), kAll),
+    WithWindow(WithSinks(Row("gpt_oss", &kGptOss, {2880, 64, 8, 36, 64}, {"attention_bias", true},
+                             GptOssRope())),
+               kEven),
+    WithNorm(Row("cohere", &kParallel, {8192, 64, std::nullopt, 40}, kIfAttentionBias,
+                 Interleaved(Rope(5e5, 8192))),
+             kCohereNorm),
+    WithNorm(
+        Row("olmo2", &kPostNorm, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048)),
+        kOlmo2Norm),
+    WithNorm(Row("stablelm", &kStableLm, {2560, 32, 32, 32}, {"use_qkv_bias", false},
+                 Rope(1e4, 4096, 0.25)),
+             kStableLmNorm),
+    WithWindow(
+        Row("starcoder2", &kStarCoder2, {3072, 24, 2, 30}, {"use_bias", true}, Rope(1e4, 4096)),
+        kAll),
+    WithScale(
+        Row("granite", &kBlock, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048)),
+        {ScaleRule::Kind::kValue, "attention_multiplier", 1.0}),
 };
 
 }  // namespace

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/checkpoint/settings.h"
 
-#include <optional>
+#include <cmath>
 #include <string>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/checkpoint/rope_settings.h"
 
 namespace headwise {
 namespace {
@@ -13,20 +16,6 @@ using nlohmann::json;
 
 constexpr absl::string_view kFullAttention = "full_attention";
 constexpr absl::string_view kSlidingAttention = "sliding_attention";
-
-absl::Status Unsupported(const ConfigObject& config, absl::string_view key, const json& value) {
-  return config.Refuse(absl::StatusCode::kUnimplemented, key, "not carried out by this release",
-                       value);
-}
-
-absl::Status CheckFixed(const Family& family, const ConfigObject& config) {
-  for (const FixedSetting& setting : family.fixed) {
-    const json* const value = config.Find(setting.key);
-    if (value == nullptr || value->is_null() || *value == json::parse(setting.json)) continue;
-    return Unsupported(config, setting.key, *value);
-  }
-  return absl::OkStatus();
-}
 
 // layer_types[layer]; nullopt where config.json has no such list.
 absl::StatusOr<std::optional<std::string>> FindLayerType(const ConfigObject& config,
@@ -41,7 +30,24 @@ absl::StatusOr<std::optional<std::string>> FindLayerType(const ConfigObject& con
   return (*types)[index].get<std::string>();
 }
 
-absl::Status ReadSizes(const Family& family, const ConfigObject& config, LayerSpec* spec) {
+absl::Status ReadHeadWidth(const Family& family, const ConfigObject& config,
+                           std::optional<int64_t> z_width, LayerSpec* spec) {
+  const absl::StatusOr<std::optional<int64_t>> head_dim =
+      config.PositiveIntOrNull(family.keys->head_dim, family.defaults.head_dim);
+  if (!head_dim.ok()) return head_dim.status();
+  if (!head_dim->has_value()) return absl::OkStatus();
+  bool given = false;
+  for (const absl::string_view key : family.keys->head_dim) {
+    given = given || config.Find(key) != nullptr;
+  }
+  const bool only_divided_fits = z_width == spec->d_model && spec->d_model % spec->heads == 0;
+  if (!given && only_divided_fits) return absl::OkStatus();  // D/H
+  spec->dk = {**head_dim};
+  return absl::OkStatus();
+}
+
+absl::Status ReadSizes(const Family& family, const ConfigObject& config,
+                       std::optional<int64_t> z_width, LayerSpec* spec) {
   const SizeKeys& keys = *family.keys;
   const absl::StatusOr<int64_t> d_model = config.PositiveInt(keys.d_model, family.defaults.d_model);
   if (!d_model.ok()) return d_model.status();
@@ -50,106 +56,115 @@ absl::Status ReadSizes(const Family& family, const ConfigObject& config, LayerSp
   const absl::StatusOr<std::optional<int64_t>> kv_heads =
       config.PositiveIntOrNull(keys.kv_heads, family.defaults.kv_heads);
   if (!kv_heads.ok()) return kv_heads.status();
-  const absl::StatusOr<std::optional<int64_t>> head_dim =
-      config.PositiveIntOrNull(keys.head_dim, std::nullopt);
-  if (!head_dim.ok()) return head_dim.status();
   spec->d_model = *d_model;
   spec->heads = *heads;
   spec->kv_heads = kv_heads->value_or(*heads);
-  if (head_dim->has_value()) spec->dk = {**head_dim};
-  return absl::OkStatus();
+  return ReadHeadWidth(family, config, z_width, spec);
 }
 
-absl::Status ReadMask(const Family& family, const ConfigObject& config, int64_t layer,
-                      LayerSpec* spec) {
-  const absl::StatusOr<bool> is_decoder = config.Bool("is_decoder", false);
-  if (family.mask == MaskRule::kCausalIfDecoder && !is_decoder.ok()) return is_decoder.status();
-  spec->mask.causal = family.mask == MaskRule::kCausal || *is_decoder;
-
-  const absl::StatusOr<std::optional<std::string>> type = FindLayerType(config, layer);
-  if (!type.ok()) return type.status();
-  const std::string kind = type->value_or(std::string(kFullAttention));
-  if (kind != kFullAttention && !(kind == kSlidingAttention && family.window)) {
-    return Unsupported(config, absl::StrCat("layer_types[", layer, "]"), kind);
+// Whether the layer slides by the family's pattern.
+absl::StatusOr<bool> SlidesByRule(const WindowRule& rule, const ConfigObject& config,
+                                  int64_t layer) {
+  constexpr absl::string_view kPattern[] = {"sliding_window_pattern", "_sliding_window_pattern"};
+  constexpr absl::string_view kEvery[] = {"global_attn_every_n_layers"};
+  absl::StatusOr<int64_t> period = 1;
+  switch (rule.layers) {
+    case WindowLayers::kAll:
+      return true;
+    case WindowLayers::kEven:
+      return layer % 2 == 0;
+    case WindowLayers::kFromLayer:
+      period = config.NonNegativeInt("max_window_layers", rule.period);
+      if (!period.ok()) return period.status();
+      return layer >= *period;
+    case WindowLayers::kAllButNth:
+      period = config.PositiveInt(kPattern, rule.period);
+      if (!period.ok()) return period.status();
+      return (layer + 1) % *period != 0;
+    case WindowLayers::kAllButEach:
+      period = config.PositiveInt(kEvery, rule.period);
+      if (!period.ok()) return period.status();
+      return layer % *period != 0;
   }
-  // Without the list every layer of a family with windows has one.
-  if (!family.window || (type->has_value() && kind == kFullAttention)) return absl::OkStatus();
-  const absl::string_view key[] = {family.window->key};
-  const absl::StatusOr<std::optional<int64_t>> window =
-      config.PositiveIntOrNull(key, family.window->absent);
+  return false;
+}
+
+absl::Status ReadWindow(const WindowRule& rule, const ConfigObject& config, LayerSpec* spec) {
+  if (rule.layers == WindowLayers::kFromLayer) {
+    const absl::StatusOr<bool> used = config.Bool("use_sliding_window", false);
+    if (!used.ok() || !*used) return used.status();
+  }
+  const absl::string_view key[] = {rule.key};
+  const absl::StatusOr<std::optional<int64_t>> window = config.PositiveIntOrNull(key, rule.absent);
   if (!window.ok()) return window.status();
   spec->mask.window = *window;
+  if (rule.halved && window->has_value()) spec->mask.window = **window / 2;
   return absl::OkStatus();
 }
 
-// rope_parameters of newer files, of this layer's type where they are kept by type; else
-// rope_scaling, or nothing.
-absl::StatusOr<std::optional<ConfigObject>> FindRopeObject(const ConfigObject& config,
-                                                           int64_t layer) {
-  const absl::StatusOr<std::optional<ConfigObject>> parameters = config.Object("rope_parameters");
-  if (!parameters.ok()) return parameters.status();
-  if (!parameters->has_value()) return config.Object("rope_scaling");
-  const absl::StatusOr<std::optional<std::string>> type = FindLayerType(config, layer);
+// The mask, and what kind of layer it is.
+absl::Status ReadMask(const Family& family, const ConfigObject& config, int64_t layer,
+                      RopeLayer* kind, LayerSpec* spec) {
+  spec->mask.causal = family.mask == MaskRule::kCausal;
+  if (family.mask == MaskRule::kCausalIfDecoder) {
+    const absl::StatusOr<bool> is_decoder = config.Bool("is_decoder", false);
+    if (!is_decoder.ok()) return is_decoder.status();
+    spec->mask.causal = *is_decoder;
+  }
+  absl::StatusOr<std::optional<std::string>> type = FindLayerType(config, layer);
   if (!type.ok()) return type.status();
-  if (type->has_value() && (*parameters)->Find(**type) != nullptr) {
-    return (*parameters)->Object(**type);
+  kind->type = *type;
+  if (type->has_value() && **type != kFullAttention &&
+      !(**type == kSlidingAttention && family.window)) {
+    return config.Unsupported(absl::StrCat("layer_types[", layer, "]"), **type);
   }
-  for (const absl::string_view kind : {kFullAttention, kSlidingAttention}) {
-    if (const json* const other = (*parameters)->Find(kind)) {
-      return (*parameters)
-          ->Refuse(absl::StatusCode::kDataLoss, kind,
-                   "needs layer_types that say which layers it is for", *other);
-    }
+  if (!family.window) return absl::OkStatus();
+  const absl::StatusOr<bool> slides = SlidesByRule(*family.window, config, layer);
+  if (!slides.ok()) return slides.status();
+  kind->sliding = type->has_value() ? **type == kSlidingAttention : *slides;
+  if (!kind->type && family.window->layers != WindowLayers::kAll) {
+    kind->type = std::string(kind->sliding ? kSlidingAttention : kFullAttention);
   }
-  return *parameters;
+  if (!kind->sliding) return absl::OkStatus();
+  return ReadWindow(*family.window, config, spec);
 }
 
-absl::Status CheckRopeKind(const ConfigObject& rope) {
-  const absl::string_view keys[] = {"rope_type", "type"};
-  const absl::StatusOr<std::string> kind = rope.String(keys, "default");
-  if (!kind.ok()) return kind.status();
-  const json* const factor = rope.Find("factor");
-  if (rope.Find("rope_type") == nullptr && rope.Find("type") == nullptr && factor != nullptr) {
-    return rope.Refuse(absl::StatusCode::kDataLoss, "factor", "needs a rope_type beside it",
-                       *factor);
+absl::Status ReadScale(const ScaleRule& rule, const ConfigObject& config, LayerSpec* spec) {
+  switch (rule.kind) {
+    case ScaleRule::Kind::kOverRootOfDk:
+      return absl::OkStatus();
+    case ScaleRule::Kind::kOne:
+      spec->scale = 1.0;
+      return absl::OkStatus();
+    case ScaleRule::Kind::kValue:
+    case ScaleRule::Kind::kOverRootOfValue:
+      break;
   }
-  if (*kind == "default") return absl::OkStatus();
-  const bool newer = rope.Find("rope_type") != nullptr;
-  return Unsupported(rope, newer ? "rope_type" : "type", *kind);
-}
-
-absl::Status ReadRope(const Family& family, const ConfigObject& config, int64_t layer,
-                      LayerSpec* spec) {
-  if (!family.rope) return absl::OkStatus();
-  const absl::StatusOr<std::optional<ConfigObject>> found = FindRopeObject(config, layer);
-  if (!found.ok()) return found.status();
-  absl::StatusOr<double> base = config.PositiveNumber("rope_theta", family.rope_base_if_absent);
-  absl::StatusOr<double> share = config.PositiveNumber("partial_rotary_factor", 1.0);
-  if (found->has_value()) {
-    const ConfigObject& rope = **found;
-    if (absl::Status status = CheckRopeKind(rope); !status.ok()) return status;
-    if (rope.Find("rope_theta") != nullptr) base = rope.PositiveNumber("rope_theta", 0);
-    if (rope.Find("partial_rotary_factor") != nullptr) {
-      share = rope.PositiveNumber("partial_rotary_factor", 1.0);
-    }
-  }
-  if (!base.ok()) return base.status();
-  if (!share.ok()) return share.status();
-  if (*share > 1.0) {
-    return config.Refuse(absl::StatusCode::kDataLoss, "partial_rotary_factor", "must be at most 1",
-                         *share);
-  }
-  RopeSpec& rope = spec->rope.emplace();
-  rope.layout = *family.rope;
-  rope.base = *base;
-  // The head's width is known where it is given or divides; where neither, ResolveSpec refuses.
-  const int64_t width = spec->dk.empty() ? spec->d_model / spec->heads : spec->dk.front();
-  rope.dims = static_cast<int64_t>(static_cast<double>(width) * *share);
-  if (rope.dims == 0 && width > 0) {  // 0 would mean all of the head
-    return config.Refuse(absl::StatusCode::kDataLoss, "partial_rotary_factor",
-                         absl::StrCat("must leave a feature of ", width), *share);
-  }
+  const absl::StatusOr<double> value = config.PositiveNumber(rule.key, rule.absent);
+  if (!value.ok()) return value.status();
+  spec->scale = rule.kind == ScaleRule::Kind::kValue ? *value : 1.0 / std::sqrt(*value);
   return absl::OkStatus();
+}
+
+absl::Status ReadNorm(const NormRule& rule, const ConfigObject& config, LayerSpec* spec) {
+  const absl::StatusOr<bool> used = ReadSwitch(rule.used, config);
+  if (!used.ok() || !*used) return used.status();
+  const absl::StatusOr<double> epsilon =
+      config.PositiveNumber(rule.epsilon_key, rule.epsilon_absent);
+  if (!epsilon.ok()) return epsilon.status();
+  spec->qk_norm = QkNormSpec{rule.kind, rule.span, *epsilon};
+  return absl::OkStatus();
+}
+
+// Sizes that don't fit are a caller's as well as a file's to get right; other settings that the
+// spec's rules refuse are the file's.
+absl::StatusOr<LayerSpec> Resolve(LayerSpec spec) {
+  absl::StatusOr<LayerSpec> resolved = ResolveSpec(std::move(spec));
+  for (const absl::string_view field : {"rope.", "softcap", "clip", "scale", "position_bias."}) {
+    if (resolved.ok() || !absl::StartsWith(resolved.status().message(), field)) continue;
+    return absl::DataLossError(absl::StrCat("config.json: ", resolved.status().message()));
+  }
+  return resolved;
 }
 
 }  // namespace
@@ -158,22 +173,45 @@ absl::StatusOr<int64_t> ReadLayerCount(const Family& family, const ConfigObject&
   return config.PositiveInt(family.keys->layers, family.defaults.layers);
 }
 
-absl::StatusOr<bool> ReadHasBiases(const Family& family, const ConfigObject& config) {
-  if (family.bias_key.empty()) return family.biases_if_no_key;
-  return config.Bool(family.bias_key, family.biases_if_no_key);
+absl::StatusOr<bool> ReadSwitch(const Switch& setting, const ConfigObject& config) {
+  if (setting.key.empty()) return setting.absent;
+  return config.Bool(setting.key, setting.absent);
+}
+
+absl::StatusOr<int64_t> ReadBlockIndex(const Family& family, const ConfigObject& config,
+                                       int64_t layer) {
+  if (family.groups_key.empty()) return layer;
+  const absl::StatusOr<int64_t> layers = ReadLayerCount(family, config);
+  if (!layers.ok()) return layers.status();
+  const absl::string_view key[] = {family.groups_key};
+  const absl::StatusOr<int64_t> groups = config.PositiveInt(key, 1);
+  if (!groups.ok()) return groups.status();
+  if (*groups > *layers) {
+    return config.Refuse(absl::StatusCode::kDataLoss, family.groups_key,
+                         absl::StrCat("must be at most ", *layers, " (layers)"), *groups);
+  }
+  // layer < layers < 2^63 and groups <= layers: the product needs care, the quotient not.
+  return static_cast<int64_t>(static_cast<long double>(layer) * static_cast<long double>(*groups) /
+                              static_cast<long double>(*layers));
 }
 
 absl::StatusOr<LayerSpec> ReadLayerSpec(const Family& family, const ConfigObject& config,
-                                        int64_t layer) {
+                                        int64_t layer, std::optional<int64_t> z_width) {
   LayerSpec spec;
+  RopeLayer kind;
   spec.orientation = family.block->orientation;
   spec.fused_layout = family.block->fused_layout;
-  absl::Status status = CheckFixed(family, config);
-  if (status.ok()) status = ReadSizes(family, config, &spec);
-  if (status.ok()) status = ReadMask(family, config, layer, &spec);
-  if (status.ok()) status = ReadRope(family, config, layer, &spec);
+  absl::Status status = config.CheckFixed(family.fixed);
+  if (status.ok()) status = ReadSizes(family, config, z_width, &spec);
+  if (status.ok()) status = ReadMask(family, config, layer, &kind, &spec);
+  if (status.ok()) status = ReadScale(family.scale, config, &spec);
+  if (status.ok() && family.norm) status = ReadNorm(*family.norm, config, &spec);
+  if (status.ok() && family.adjust != nullptr) status = family.adjust(config, layer, &spec);
+  if (status.ok() && family.rope && !spec.position_bias) {
+    status = ReadRope(*family.rope, config, kind, &spec);
+  }
   if (!status.ok()) return status;
-  return ResolveSpec(std::move(spec));
+  return Resolve(std::move(spec));
 }
 
 }  // namespace headwise

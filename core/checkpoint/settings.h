@@ -4,6 +4,7 @@
 #define HEADWISE_CORE_CHECKPOINT_SETTINGS_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "core/checkpoint/config.h"
@@ -12,16 +13,21 @@
 
 namespace headwise {
 
-// Number of attention blocks that the model has.
+// Number of attention blocks that the model (or its part) has.
 absl::StatusOr<int64_t> ReadLayerCount(const Family& family, const ConfigObject& config);
 
-// Whether the block's projections have biases.
-absl::StatusOr<bool> ReadHasBiases(const Family& family, const ConfigObject& config);
+// Whether the projections have the layout's biases, and the block its norms.
+absl::StatusOr<bool> ReadSwitch(const Switch& setting, const ConfigObject& config);
 
-// The resolved spec of block `layer`. UNIMPLEMENTED (a setting, by name and value), DATA_LOSS
-// (config.json), INVALID_ARGUMENT (what ResolveSpec refuses).
+// The block that layer `layer` is stored as: itself, or that of the group it belongs to.
+absl::StatusOr<int64_t> ReadBlockIndex(const Family& family, const ConfigObject& config,
+                                       int64_t layer);
+
+// The resolved spec of layer `layer`, whose stored output projection reads `z_width` features where
+// that is known. UNIMPLEMENTED (a setting, by name and value), DATA_LOSS (config.json),
+// INVALID_ARGUMENT (sizes that ResolveSpec refuses).
 absl::StatusOr<LayerSpec> ReadLayerSpec(const Family& family, const ConfigObject& config,
-                                        int64_t layer);
+                                        int64_t layer, std::optional<int64_t> z_width);
 
 }  // namespace headwise
 

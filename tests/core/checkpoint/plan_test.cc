@@ -128,7 +128,10 @@ TEST(PlanBert, DecoderIsCausal) {
   stored.push_back({"bert.encoder.layer.0.crossattention.self.query.weight", "F32", {12, 12}});
   const std::string config = BertConfig(R"(,"is_decoder":true,"add_cross_attention":true)");
   EXPECT_TRUE(Plan(config, "0", stored).spec.mask.causal);
-  ExpectRefused(config, "cross.0", stored, absl::StatusCode::kUnimplemented, "cross-attention");
+  ExpectRefused(config, "cross.0", stored, absl::StatusCode::kNotFound,
+                "bert.encoder.layer.0.crossattention.self.key.weight");
+  ExpectRefused(config, "cross.1", stored, absl::StatusCode::kNotFound,
+                "[PREFIX.]encoder.layer.1.crossattention.output.dense.bias");
 }
 
 TEST(PlanBert, SettingsThatAreNotCarriedOutAreNamed) {
@@ -159,6 +162,8 @@ TEST(Plan, LayersThatAreNotThereNameWhatWasLookedFor) {
   ExpectRefused(LlamaConfig(), "2", BertTensors(), absl::StatusCode::kNotFound,
                 "[PREFIX.]layers.2.self_attn.o_proj.weight");
   ExpectRefused(BertConfig(), "decoder.0", BertTensors(), absl::StatusCode::kNotFound,
+                "must name a part of the family \"bert\", cross; was \"decoder.0\"");
+  ExpectRefused(LlamaConfig(), "decoder.0", LlamaTensors(), absl::StatusCode::kNotFound,
                 "has no parts");
   Tensors stored = BertTensors();
   std::erase_if(stored, [](const auto& tensor) {
@@ -313,11 +318,11 @@ TEST(PlanLlama, RopeKindsThatAreNotCarriedOutAreNamed) {
     ExpectRefused(LlamaConfig(more), "0", LlamaTensors(), code, text);
   };
   const auto unimplemented = absl::StatusCode::kUnimplemented;
-  refused(R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0})", unimplemented,
-          "rope_scaling.rope_type: not carried out by this release; was \"llama3\"");
-  refused(R"(,"rope_scaling":{"type":"linear","factor":2.0})", unimplemented,
-          "rope_scaling.type: not carried out by this release; was \"linear\"");
-  refused(R"(,"rope_parameters":{"rope_type":"yarn","factor":4.0})", unimplemented,
+  refused(R"(,"rope_scaling":{"rope_type":"proportional","factor":8.0})", unimplemented,
+          "rope_scaling.rope_type: not carried out by this release; was \"proportional\"");
+  refused(R"(,"rope_scaling":{"type":"su","factor":2.0})", unimplemented,
+          "rope_scaling.type: not carried out by this release; was \"su\"");
+  refused(R"(,"rope_parameters":{"rope_type":"ntk","factor":4.0})", unimplemented,
           "rope_parameters.rope_type");
   const auto data_loss = absl::StatusCode::kDataLoss;
   refused(R"(,"rope_scaling":{"factor":2.0})", data_loss, "rope_scaling.factor");
@@ -366,10 +371,10 @@ TEST(ListLayers, InNumericOrder) {
 
 TEST(ListLayers, ASettingThatStopsAllLayersIsTheAnswer) {
   const absl::Status status =
-      ListLayerIds(LlamaConfig(R"(,"rope_scaling":{"type":"yarn","factor":2})"), LlamaTensors())
+      ListLayerIds(LlamaConfig(R"(,"rope_scaling":{"type":"ntk","factor":2})"), LlamaTensors())
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"yarn\""));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"ntk\""));
 }
 
 }  // namespace
