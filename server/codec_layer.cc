@@ -13,8 +13,12 @@ namespace {
 // LayerTensor.Role numbers the roles from 1 in TensorRole's order.
 constexpr int kFirstRole = v1::LayerTensor::Q_WEIGHT;
 static_assert(static_cast<int>(TensorRole::kOBias) + kFirstRole == v1::LayerTensor::O_BIAS);
+static_assert(static_cast<int>(TensorRole::kKvBias) + kFirstRole == v1::LayerTensor::KV_BIAS);
 
-bool IsBias(TensorRole role) { return role >= TensorRole::kQBias; }
+// Whether in and out could be told apart only by a declared orientation.
+bool IsWeight(TensorRole role) {
+  return role <= TensorRole::kOWeight || role == TensorRole::kKvWeight;
+}
 
 void EncodeTensor(const LayerTensorInfo& tensor, v1::Orientation orientation,
                   v1::LayerTensor* wire) {
@@ -22,7 +26,7 @@ void EncodeTensor(const LayerTensorInfo& tensor, v1::Orientation orientation,
   wire->set_name(tensor.name);
   wire->set_dtype(EncodeDType(tensor.dtype));
   SetInt64s(tensor.shape, wire->mutable_shape());
-  if (!IsBias(tensor.role)) wire->set_orientation(orientation);
+  if (IsWeight(tensor.role)) wire->set_orientation(orientation);
 }
 
 }  // namespace
@@ -42,6 +46,20 @@ std::vector<TensorUse> DecodeTensorNames(const v1::TensorNames& wire) {
   add(TensorRole::kVBias, wire.v_bias());
   add(TensorRole::kQkvBias, wire.qkv_bias());
   add(TensorRole::kOBias, wire.o_bias());
+  add(TensorRole::kQNorm, wire.q_norm());
+  add(TensorRole::kKNorm, wire.k_norm());
+  add(TensorRole::kQNormBias, wire.q_norm_bias());
+  add(TensorRole::kKNormBias, wire.k_norm_bias());
+  add(TensorRole::kSinks, wire.sinks());
+  add(TensorRole::kPositionBias, wire.position_bias());
+  add(TensorRole::kKvWeight, wire.kv());
+  add(TensorRole::kKvBias, wire.kv_bias());
+  for (int head = 0; head < wire.q_norm_heads_size(); ++head) {
+    uses.push_back({TensorRole::kQNorm, wire.q_norm_heads(head), head});
+  }
+  for (int head = 0; head < wire.k_norm_heads_size(); ++head) {
+    uses.push_back({TensorRole::kKNorm, wire.k_norm_heads(head), head});
+  }
   return uses;
 }
 

@@ -78,6 +78,7 @@ absl::Status DecodePositionBias(const v1::PositionBiasSpec& wire, PositionBiasSp
   bias->max_distance = wire.max_distance();
   bias->bidirectional = wire.bidirectional();
   bias->scaled = wire.scaled();
+  bias->rounded_to_bf16 = wire.rounded_to_bf16();
   return DecodeEnum(wire.kind(), v1::PositionBiasSpec::ALIBI, v1::PositionBiasSpec::T5_BUCKETS,
                     "position_bias.kind", &bias->kind);
 }
@@ -117,6 +118,7 @@ void EncodePositionBias(const PositionBiasSpec& bias, v1::PositionBiasSpec* wire
   wire->set_max_distance(static_cast<uint32_t>(bias.max_distance));
   wire->set_bidirectional(bias.bidirectional);
   wire->set_scaled(bias.scaled);
+  wire->set_rounded_to_bf16(bias.rounded_to_bf16);
 }
 
 void DecodeWidths(const v1::LayerSpec& wire, LayerSpec* spec) {

@@ -102,6 +102,15 @@ TEST(SendChunksTest, StopsWhenTheServerHasHadEnough) {
   EXPECT_TRUE(SendChunks(0, "", [](const v1::UploadLayerRequest&) { return false; }));
 }
 
+TEST(SpecTensorNamesTest, AreAllThatTheSpecNames) {
+  const auto spec = ParseSpec(
+      R"({"tensors":{"q":"a","kv":"b","o":"c","kv_bias":"d","q_norm":"e","k_norm_bias":"f",)"
+      R"("sinks":"g","position_bias":"h","k_norm_heads":["i","j"]}})");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(SpecTensorNames(spec->tensors()),
+              ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "i", "j"));
+}
+
 TEST(UploadVerbTest, SendsOnlyThePlannedTensors) {
   const TempDir dir;
   dir.Write("config.json", "{\"model_type\":\"bert\"}");

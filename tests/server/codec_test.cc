@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "server/codec_ablation.h"
 #include "server/codec_input.h"
 #include "server/codec_layer.h"
@@ -245,6 +246,34 @@ TEST(CodecSpec, RoundTrip) {
   EXPECT_EQ(back.DebugString(), wire.DebugString());
 }
 
+TEST(CodecSpec, RoundTripsAlibiAndScalings) {
+  v1::LayerSpec wire;
+  wire.mutable_mask();
+  wire.set_fused_layout(v1::SEPARATE);
+  v1::PositionBiasSpec* bias = wire.mutable_position_bias();
+  bias->set_kind(v1::PositionBiasSpec::ALIBI);
+  bias->add_slopes(0.5f);
+  bias->set_scaled(true);
+  bias->set_rounded_to_bf16(true);
+  v1::RopeSpec* rope = wire.mutable_rope();
+  rope->set_layout(v1::RopeSpec::HALF);
+  rope->set_base(5000.0);
+  rope->set_scaling(v1::RopeSpec::LONGROPE);
+  rope->set_factor(4.0);
+  rope->set_original_max_positions(64.0);
+  rope->set_beta_fast(32.0);
+  rope->set_beta_slow(1.0);
+  rope->set_attention_factor(1.25);
+  rope->add_short_factors(1.5);
+  rope->add_long_factors(2.5);
+  const absl::StatusOr<LayerSpec> spec = DecodeSpec(wire);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->position_bias->rounded_to_bf16);
+  v1::LayerSpec back;
+  EncodeSpec(*spec, &back);
+  EXPECT_EQ(back.DebugString(), wire.DebugString());
+}
+
 TEST(CodecSpec, TheWiresZeroesMeanDefaults) {
   v1::LayerSpec wire;
   wire.mutable_rope()->set_scaling(v1::RopeSpec::YARN);
@@ -264,6 +293,48 @@ TEST(CodecSpec, RefusesUnnamedValues) {
   wire.Clear();
   wire.mutable_qk_norm();
   EXPECT_THAT(std::string(DecodeSpec(wire).status().message()), HasSubstr("qk_norm.kind"));
+}
+
+TEST(CodecLayer, TensorNamesGiveTheirRoles) {
+  v1::TensorNames wire;
+  wire.set_q("wq");
+  wire.set_kv("wkv");
+  wire.set_o("wo");
+  wire.set_kv_bias("bkv");
+  wire.set_sinks("s");
+  wire.set_position_bias("table");
+  wire.set_k_norm("nk");
+  wire.add_q_norm_heads("n0");
+  wire.add_q_norm_heads("n1");
+  std::vector<std::string> uses;
+  for (const TensorUse& use : DecodeTensorNames(wire)) {
+    uses.push_back(absl::StrCat(TensorRoleName(use.role), " ", use.name, " ", use.head));
+  }
+  EXPECT_THAT(uses, ElementsAre("Q_WEIGHT wq -1", "O_WEIGHT wo -1", "K_NORM nk -1", "SINKS s -1",
+                                "POSITION_BIAS table -1", "KV_WEIGHT wkv -1", "KV_BIAS bkv -1",
+                                "Q_NORM n0 0", "Q_NORM n1 1"));
+}
+
+TEST(CodecLayer, OnlyWeightsHaveAnOrientation) {
+  LayerInfo info;
+  info.spec.orientation = Orientation::kInOut;
+  for (const TensorRole role :
+       {TensorRole::kOWeight, TensorRole::kKvWeight, TensorRole::kOBias, TensorRole::kQNorm,
+        TensorRole::kSinks, TensorRole::kPositionBias, TensorRole::kKvBias}) {
+    info.tensors.push_back({role, "t", DType::kF32, {2}});
+  }
+  v1::LayerDetails wire;
+  EncodeDetails(info, {}, &wire);
+  std::vector<std::string> tensors;
+  for (const v1::LayerTensor& tensor : wire.tensors()) {
+    tensors.push_back(absl::StrCat(v1::LayerTensor::Role_Name(tensor.role()), " ",
+                                   v1::Orientation_Name(tensor.orientation())));
+  }
+  constexpr char kNone[] = " ORIENTATION_UNSPECIFIED";
+  EXPECT_THAT(tensors,
+              ElementsAre("O_WEIGHT IN_OUT", "KV_WEIGHT IN_OUT", absl::StrCat("O_BIAS", kNone),
+                          absl::StrCat("Q_NORM", kNone), absl::StrCat("SINKS", kNone),
+                          absl::StrCat("POSITION_BIAS", kNone), absl::StrCat("KV_BIAS", kNone)));
 }
 
 TEST(CodecLayer, ReducedDtypesAreNamed) {
