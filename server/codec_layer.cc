@@ -29,31 +29,42 @@ void EncodeTensor(const LayerTensorInfo& tensor, v1::Orientation orientation,
   if (IsWeight(tensor.role)) wire->set_orientation(orientation);
 }
 
+// The fields of TensorNames, in the order of use.
+struct NamedRole {
+  TensorRole role;
+  const std::string& (v1::TensorNames::*get)() const;
+  std::string* (v1::TensorNames::*mutable_get)();
+};
+constexpr NamedRole kNamedRoles[] = {
+    {TensorRole::kQWeight, &v1::TensorNames::q, &v1::TensorNames::mutable_q},
+    {TensorRole::kKWeight, &v1::TensorNames::k, &v1::TensorNames::mutable_k},
+    {TensorRole::kVWeight, &v1::TensorNames::v, &v1::TensorNames::mutable_v},
+    {TensorRole::kQkvWeight, &v1::TensorNames::qkv, &v1::TensorNames::mutable_qkv},
+    {TensorRole::kOWeight, &v1::TensorNames::o, &v1::TensorNames::mutable_o},
+    {TensorRole::kQBias, &v1::TensorNames::q_bias, &v1::TensorNames::mutable_q_bias},
+    {TensorRole::kKBias, &v1::TensorNames::k_bias, &v1::TensorNames::mutable_k_bias},
+    {TensorRole::kVBias, &v1::TensorNames::v_bias, &v1::TensorNames::mutable_v_bias},
+    {TensorRole::kQkvBias, &v1::TensorNames::qkv_bias, &v1::TensorNames::mutable_qkv_bias},
+    {TensorRole::kOBias, &v1::TensorNames::o_bias, &v1::TensorNames::mutable_o_bias},
+    {TensorRole::kQNorm, &v1::TensorNames::q_norm, &v1::TensorNames::mutable_q_norm},
+    {TensorRole::kKNorm, &v1::TensorNames::k_norm, &v1::TensorNames::mutable_k_norm},
+    {TensorRole::kQNormBias, &v1::TensorNames::q_norm_bias, &v1::TensorNames::mutable_q_norm_bias},
+    {TensorRole::kKNormBias, &v1::TensorNames::k_norm_bias, &v1::TensorNames::mutable_k_norm_bias},
+    {TensorRole::kSinks, &v1::TensorNames::sinks, &v1::TensorNames::mutable_sinks},
+    {TensorRole::kPositionBias, &v1::TensorNames::position_bias,
+     &v1::TensorNames::mutable_position_bias},
+    {TensorRole::kKvWeight, &v1::TensorNames::kv, &v1::TensorNames::mutable_kv},
+    {TensorRole::kKvBias, &v1::TensorNames::kv_bias, &v1::TensorNames::mutable_kv_bias},
+};
+
 }  // namespace
 
 std::vector<TensorUse> DecodeTensorNames(const v1::TensorNames& wire) {
   std::vector<TensorUse> uses;
-  const auto add = [&uses](TensorRole role, const std::string& name) {
-    if (!name.empty()) uses.push_back({role, name});
-  };
-  add(TensorRole::kQWeight, wire.q());
-  add(TensorRole::kKWeight, wire.k());
-  add(TensorRole::kVWeight, wire.v());
-  add(TensorRole::kQkvWeight, wire.qkv());
-  add(TensorRole::kOWeight, wire.o());
-  add(TensorRole::kQBias, wire.q_bias());
-  add(TensorRole::kKBias, wire.k_bias());
-  add(TensorRole::kVBias, wire.v_bias());
-  add(TensorRole::kQkvBias, wire.qkv_bias());
-  add(TensorRole::kOBias, wire.o_bias());
-  add(TensorRole::kQNorm, wire.q_norm());
-  add(TensorRole::kKNorm, wire.k_norm());
-  add(TensorRole::kQNormBias, wire.q_norm_bias());
-  add(TensorRole::kKNormBias, wire.k_norm_bias());
-  add(TensorRole::kSinks, wire.sinks());
-  add(TensorRole::kPositionBias, wire.position_bias());
-  add(TensorRole::kKvWeight, wire.kv());
-  add(TensorRole::kKvBias, wire.kv_bias());
+  for (const NamedRole& named : kNamedRoles) {
+    const std::string& name = (wire.*named.get)();
+    if (!name.empty()) uses.push_back({named.role, name});
+  }
   for (int head = 0; head < wire.q_norm_heads_size(); ++head) {
     uses.push_back({TensorRole::kQNorm, wire.q_norm_heads(head), head});
   }
@@ -61,6 +72,20 @@ std::vector<TensorUse> DecodeTensorNames(const v1::TensorNames& wire) {
     uses.push_back({TensorRole::kKNorm, wire.k_norm_heads(head), head});
   }
   return uses;
+}
+
+void EncodeTensorNames(const std::vector<TensorUse>& uses, v1::TensorNames* wire) {
+  for (const TensorUse& use : uses) {
+    if (use.head >= 0) {  // in the order of the heads, as plans have them
+      auto* heads = use.role == TensorRole::kQNorm ? wire->mutable_q_norm_heads()
+                                                   : wire->mutable_k_norm_heads();
+      *heads->Add() = use.name;
+      continue;
+    }
+    for (const NamedRole& named : kNamedRoles) {
+      if (named.role == use.role) *(wire->*named.mutable_get)() = use.name;
+    }
+  }
 }
 
 void EncodeSummary(const LayerInfo& info, v1::LayerSummary* wire) {

@@ -23,6 +23,8 @@ absl::StatusOr<LayerSpec> DecodeSpec(const v1::LayerSpec& wire);
 
 // The roles that have a name, in the order of the roles.
 std::vector<TensorUse> DecodeTensorNames(const v1::TensorNames& wire);
+// Its inverse, but for the order.
+void EncodeTensorNames(const std::vector<TensorUse>& uses, v1::TensorNames* wire);
 
 // A resolved spec.
 void EncodeSpec(const LayerSpec& spec, v1::LayerSpec* wire);

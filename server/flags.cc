@@ -56,6 +56,7 @@ const std::vector<FlagGroup>& Groups() {
          "load two-head and two-head-unequal, and minilm and smollm2 where the repository has "
          "them"},
         {"demo-layer", "[PART.]I", &O::demo_layer, "which layer of minilm --demo loads"},
+        {"save-dir", "DIR", &O::save_dir, "folder that SaveLayer writes to; without it it is off"},
         {"max-upload-bytes", "BYTES", &O::max_upload_bytes, "all uploads under way together", 1,
          int64_t{1} << 50, "byte"},
         {"upload-timeout", "DURATION", &O::upload_timeout, "from an upload's first message on"}}},

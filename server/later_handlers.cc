@@ -55,16 +55,4 @@ grpc::ServerUnaryReactor* HeadwiseService::DeriveLayer(grpc::CallbackServerConte
   return RefuseUnary(services_, context, "DeriveLayer");
 }
 
-grpc::ServerUnaryReactor* HeadwiseService::SaveLayer(grpc::CallbackServerContext* context,
-                                                     const v1::SaveLayerRequest*,
-                                                     v1::SaveLayerResponse*) {
-  return RefuseUnary(services_, context, "SaveLayer");
-}
-
-grpc::ServerWriteReactor<v1::DownloadLayerResponse>* HeadwiseService::DownloadLayer(
-    grpc::CallbackServerContext* context, const v1::DownloadLayerRequest*) {
-  return new Refused<grpc::ServerWriteReactor<v1::DownloadLayerResponse>>(services_, context,
-                                                                          "DownloadLayer");
-}
-
 }  // namespace headwise

@@ -78,10 +78,17 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const RepositoryLoad& load) {
     tensors.push_back({use.role, use.name, stored[i].view(), use.head});
   }
   plan->source.dir = load.dir;
-  return Bring({load.name, load.replace, plan->source}, plan->spec, tensors);
+  StoredLayer layer;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    layer.parts.push_back(DescribePart(plan->tensors[i].name, stored[i]));
+  }
+  absl::StatusOr<LayerInfo> info =
+      Bring({load.name, load.replace, plan->source}, plan->spec, tensors);
+  if (info.ok()) Archive(*info, std::move(plan->tensors), std::move(layer));
+  return info;
 }
 
-absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const UploadLoad& load) {
+absl::StatusOr<LayerInfo> LayerLoader::LoadNow(UploadLoad load) {
   std::map<absl::string_view, const OwnedTensor*> by_name;
   for (const UploadedTensor& uploaded : load.tensors) by_name[uploaded.name] = &uploaded.tensor;
   std::vector<RoleTensor> tensors;
@@ -94,7 +101,50 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const UploadLoad& load) {
     }
     tensors.push_back({use.role, use.name, found->second->view(), use.head});
   }
-  return Bring(load.options, load.spec, tensors);
+  absl::StatusOr<LayerInfo> info = Bring(load.options, load.spec, tensors);
+  if (!info.ok()) return info;
+  StoredLayer layer;
+  for (UploadedTensor& uploaded : load.tensors) {
+    layer.parts.push_back(DescribePart(std::move(uploaded.name), uploaded.tensor));
+    layer.parts.back().kept = std::move(uploaded.tensor);
+  }
+  Archive(*info, std::move(load.uses), std::move(layer));
+  return info;
+}
+
+void LayerLoader::Archive(const LayerInfo& info, std::vector<TensorUse> uses, StoredLayer layer) {
+  layer.spec = info.spec;
+  layer.source = info.source;
+  layer.uses = std::move(uses);
+  archive_.Put(info.name, info.version, std::move(layer));
+  // Unloaded meanwhile: nobody else would remove it.
+  if (!engine_->GetLayer(info.name).ok()) archive_.Remove(info.name);
+}
+
+absl::StatusOr<std::shared_ptr<const StoredLayer>> LayerLoader::FindStored(
+    absl::string_view name) const {
+  const absl::StatusOr<LayerInfo> info = engine_->GetLayer(name);
+  if (!info.ok()) return info.status();
+  std::shared_ptr<const StoredLayer> layer = archive_.Find(name, info->version);
+  if (layer != nullptr) return layer;
+  return absl::NotFoundError(
+      absl::StrCat("name: must be a layer that can be saved; was ", name, ", being replaced"));
+}
+
+absl::StatusOr<OwnedTensor> LayerLoader::ReadStored(const StoredLayer& layer,
+                                                    const StoredPart& part) const {
+  if (part.kept.has_value()) return *part.kept;
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
+      Checkpoint::Open(root_, layer.source.dir);
+  if (!checkpoint.ok()) return absl::DataLossError(checkpoint.status().message());
+  absl::StatusOr<OwnedTensor> tensor = (*checkpoint)->Read(part.name);
+  if (!tensor.ok()) return absl::DataLossError(tensor.status().message());
+  const StoredPart now = DescribePart(part.name, *tensor);
+  if (now.dtype == part.dtype && now.shape == part.shape && now.crc32c == part.crc32c) {
+    return tensor;
+  }
+  return absl::DataLossError(absl::StrCat("tensor \"", part.name,
+                                          "\": must be as it was when it was loaded; was changed"));
 }
 
 absl::Status LayerLoader::Post(std::function<void()> job) {
@@ -112,7 +162,7 @@ absl::Status LayerLoader::Enqueue(LoadType load, std::shared_ptr<CancelToken> ca
     if (cancel != nullptr && cancel->cancelled()) {
       done(absl::CancelledError("load: must not be cancelled before its turn; was cancelled"));
     } else {
-      done(LoadNow(*held));
+      done(LoadNow(std::move(*held)));
     }
   });
 }
@@ -135,6 +185,7 @@ absl::Status LayerLoader::List(std::function<void(std::vector<CheckpointSummary>
 absl::StatusOr<LayerInfo> LayerLoader::Unload(absl::string_view name) {
   absl::StatusOr<LayerInfo> info = engine_->UnloadLayer(name);
   if (!info.ok()) return info;
+  archive_.Remove(name);
   changed_();
   LOG(INFO) << "unloaded layer " << info->name << " version " << info->version;
   return info;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "core/base/cancel.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/engine.h"
+#include "server/layer_archive.h"
 #include "server/worker.h"
 
 namespace headwise {
@@ -59,9 +61,16 @@ class LayerLoader {
 
   // At once, on the calling thread, for what is loaded before the server is ready.
   absl::StatusOr<LayerInfo> LoadNow(const RepositoryLoad& load);
-  absl::StatusOr<LayerInfo> LoadNow(const UploadLoad& load);
+  absl::StatusOr<LayerInfo> LoadNow(UploadLoad load);
 
   absl::StatusOr<LayerInfo> Unload(absl::string_view name);
+
+  // What a loaded layer was made from. NOT_FOUND.
+  absl::StatusOr<std::shared_ptr<const StoredLayer>> FindStored(absl::string_view name) const;
+  // The bytes of one part of it; for Run. DATA_LOSS if the checkpoint has changed since.
+  absl::StatusOr<OwnedTensor> ReadStored(const StoredLayer& layer, const StoredPart& part) const;
+  // Runs `job` on the loader's thread. RESOURCE_EXHAUSTED as Load.
+  absl::Status Run(std::function<void()> job) { return Post(std::move(job)); }
 
   bool HasFolder(const std::string& dir) const;
 
@@ -73,9 +82,12 @@ class LayerLoader {
   absl::StatusOr<LayerInfo> Bring(const LoadOptions& options, const LayerSpec& spec,
                                   const std::vector<RoleTensor>& tensors);
 
+  void Archive(const LayerInfo& info, std::vector<TensorUse> uses, StoredLayer layer);
+
   Engine* const engine_;
   const std::string root_;  // canonical; empty: no repository
   const std::function<void()> changed_;
+  LayerArchive archive_;
   Worker worker_;  // last: its thread uses the rest
 };
 

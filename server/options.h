@@ -30,6 +30,7 @@ struct ServerOptions {
   std::vector<StartupLayer> loads;
   bool demo = false;
   std::string demo_layer = "0";
+  std::string save_dir;  // empty: SaveLayer is off
 
   std::optional<int64_t> threads;
   KernelPath kernel = KernelPath::kAuto;

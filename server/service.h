@@ -61,6 +61,7 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* DeriveLayer(grpc::CallbackServerContext* context,
                                         const v1::DeriveLayerRequest* request,
                                         v1::LoadLayerResponse* response) override;
+  // save_handlers.cc
   grpc::ServerUnaryReactor* SaveLayer(grpc::CallbackServerContext* context,
                                       const v1::SaveLayerRequest* request,
                                       v1::SaveLayerResponse* response) override;

@@ -45,6 +45,16 @@ absl::StatusOr<std::pair<UploadedTensor, size_t>> Announce(const v1::StoredTenso
 constexpr char kOwnXEnters[] = "x is the input of the q projection, after any norm before it";
 constexpr char kOwnYLeaves[] = "y is the output of W_O with its bias, before any residual";
 
+// What a saved layer says of itself.
+void TakeOrigin(const v1::LayerOrigin& origin, LayerSource* source) {
+  source->dir = origin.source().dir();
+  source->layer = origin.source().layer();
+  source->family = origin.source().family();
+  source->prefix = origin.source().prefix();
+  source->x_enters = origin.x_enters();
+  source->y_leaves = origin.y_leaves();
+}
+
 }  // namespace
 
 absl::Status Upload::TakeTensors(const v1::UploadHeader& header, int64_t max_bytes) {
@@ -85,6 +95,7 @@ absl::Status Upload::TakeDescription(const v1::UploadHeader& header) {
     load_.options.source.family = "spec";
     load_.options.source.x_enters = kOwnXEnters;
     load_.options.source.y_leaves = kOwnYLeaves;
+    if (header.has_origin()) TakeOrigin(header.origin(), &load_.options.source);
     return absl::OkStatus();
   }
   if (!header.has_checkpoint()) {

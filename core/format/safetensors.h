@@ -68,6 +68,12 @@ class SafetensorsFile {
   const SafetensorsHeader header_;
 };
 
+// The 8 bytes of length and the header, padded to 8 bytes, of a file of these tensors in this
+// order; the tensors' bytes follow, one after the other. Names must be distinct; a view's data is
+// not read.
+std::string EncodeSafetensorsHead(const std::vector<std::pair<std::string, TensorView>>& tensors,
+                                  const std::map<std::string, std::string>& metadata);
+
 // Writes tensors in the given order, atomically (a temporary file beside it, then rename). Header
 // padded to 8 bytes. A link is followed, a device or pipe is written to as it is. INVALID_ARGUMENT
 // (a name twice, a folder), PERMISSION_DENIED, NOT_FOUND (folder), DATA_LOSS (disk) naming the

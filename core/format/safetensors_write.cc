@@ -31,25 +31,6 @@ absl::Status CheckNames(const NamedTensors& tensors) {
   return absl::OkStatus();
 }
 
-// The 8 bytes and the header. Text that is no UTF-8 is replaced: JSON can't hold it.
-std::string EncodeHead(const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  uint64_t offset = 0;
-  for (const auto& [name, view] : tensors) {
-    header[name] = {{"dtype", std::string(DTypeName(view.dtype))},
-                    {"shape", view.shape},
-                    {"data_offsets", {offset, offset + view.bytes()}}};
-    offset += view.bytes();
-  }
-  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  text.append((8 - text.size() % 8) % 8, ' ');
-  std::string head;
-  for (int i = 0; i < 8; ++i) head.push_back(static_cast<char>(text.size() >> (8 * i)));
-  return head + text;
-}
-
 absl::Status WriteAll(const UniqueFd& fd, const std::string& path, const void* data, size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -64,7 +45,7 @@ absl::Status WriteAll(const UniqueFd& fd, const std::string& path, const void* d
 
 absl::Status WriteTensors(const UniqueFd& fd, const std::string& path, const NamedTensors& tensors,
                           const std::map<std::string, std::string>& metadata) {
-  const std::string head = EncodeHead(tensors, metadata);
+  const std::string head = EncodeSafetensorsHead(tensors, metadata);
   absl::Status status = WriteAll(fd, path, head.data(), head.size());
   for (const auto& [name, view] : tensors) {
     if (!status.ok()) return status;
@@ -105,6 +86,25 @@ absl::Status WriteBesideAndRename(const std::string& path, const NamedTensors& t
 }
 
 }  // namespace
+
+// Text that is no UTF-8 is replaced: JSON can't hold it.
+std::string EncodeSafetensorsHead(const NamedTensors& tensors,
+                                  const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  uint64_t offset = 0;
+  for (const auto& [name, view] : tensors) {
+    header[name] = {{"dtype", std::string(DTypeName(view.dtype))},
+                    {"shape", view.shape},
+                    {"data_offsets", {offset, offset + view.bytes()}}};
+    offset += view.bytes();
+  }
+  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text.append((8 - text.size() % 8) % 8, ' ');
+  std::string head;
+  for (int i = 0; i < 8; ++i) head.push_back(static_cast<char>(text.size() >> (8 * i)));
+  return head + text;
+}
 
 absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata) {

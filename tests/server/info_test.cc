@@ -41,12 +41,9 @@ void ExpectRefused(const grpc::Status& status, const char* method) {
 
 TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
   StartReady();
-  grpc::ClientContext derive, save, download, analyze, audit, stream;
+  grpc::ClientContext derive, analyze, audit, stream;
   v1::LoadLayerResponse layer;
-  v1::SaveLayerResponse saved;
   ExpectRefused(stub_->DeriveLayer(&derive, {}, &layer), "DeriveLayer");
-  ExpectRefused(stub_->SaveLayer(&save, {}, &saved), "SaveLayer");
-  ExpectRefused(ReadAll(stub_->DownloadLayer(&download, {}).get()).status, "DownloadLayer");
   ExpectRefused(ReadAll(stub_->AnalyzeHeads(&analyze, {}).get()).status, "AnalyzeHeads");
   ExpectRefused(ReadAll(stub_->Audit(&audit, {}).get()).status, "Audit");
   ExpectRefused(stub_->ForwardStream(&stream)->Finish(), "ForwardStream");

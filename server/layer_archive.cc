@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/layer_archive.h"
+
+#include "absl/crc/crc32c.h"
+
+namespace headwise {
+
+StoredPart DescribePart(std::string name, const OwnedTensor& tensor) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(tensor.data.data()),
+                                tensor.data.size());
+  StoredPart part;
+  part.name = std::move(name);
+  part.dtype = tensor.dtype;
+  part.shape = tensor.shape;
+  part.crc32c = static_cast<uint32_t>(absl::ComputeCrc32c(bytes));
+  return part;
+}
+
+void LayerArchive::Put(absl::string_view name, int64_t version, StoredLayer layer) {
+  MutexLock lock(&mu_);
+  Entry& entry = layers_[std::string(name)];
+  if (entry.version > version) return;
+  entry = {version, std::make_shared<const StoredLayer>(std::move(layer))};
+}
+
+void LayerArchive::Remove(absl::string_view name) {
+  MutexLock lock(&mu_);
+  const auto found = layers_.find(name);
+  if (found != layers_.end()) layers_.erase(found);
+}
+
+std::shared_ptr<const StoredLayer> LayerArchive::Find(absl::string_view name,
+                                                      int64_t version) const {
+  MutexLock lock(&mu_);
+  const auto found = layers_.find(name);
+  if (found == layers_.end() || found->second.version != version) return nullptr;
+  return found->second.layer;
+}
+
+}  // namespace headwise
