@@ -48,6 +48,27 @@ class GrpcClient : public Client {
       const v1::DeriveLayerRequest& request) override {
     return Call<v1::LoadLayerResponse>(&v1::Headwise::Stub::DeriveLayer, request);
   }
+  absl::StatusOr<v1::SaveLayerResponse> SaveLayer(const v1::SaveLayerRequest& request) override {
+    return Call<v1::SaveLayerResponse>(&v1::Headwise::Stub::SaveLayer, request);
+  }
+
+  absl::Status DownloadLayer(
+      const std::string& name,
+      const std::function<absl::Status(const v1::DownloadLayerResponse&)>& take) override {
+    grpc::ClientContext context;
+    Prepare(&context);
+    v1::DownloadLayerRequest request;
+    request.set_name(name);
+    auto reader = stub_->DownloadLayer(&context, request);
+    v1::DownloadLayerResponse part;
+    absl::Status taken;
+    while (taken.ok() && reader->Read(&part)) taken = take(part);
+    if (!taken.ok()) context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    if (!taken.ok()) return taken;
+    return status.ok() ? absl::OkStatus() : Error(status);
+  }
+
   absl::StatusOr<v1::ListRepositoryResponse> ListRepository() override {
     return Call<v1::ListRepositoryResponse>(&v1::Headwise::Stub::ListRepository,
                                             v1::ListRepositoryRequest());
@@ -196,6 +217,21 @@ absl::StatusOr<v1::LoadLayerResponse> Client::UploadSpecLayer(const std::string&
   CLIENT_ASSIGN_OR_RETURN(const auto weights, WeightsFile::Open(weights_file));
   CLIENT_RETURN_IF_ERROR(
       DescribeTensors(*weights, SpecTensorNames(header.spec().tensors()), &header));
+  return Upload(header, *weights, progress);
+}
+
+absl::StatusOr<v1::LoadLayerResponse> Client::UploadSavedLayer(const std::string& file,
+                                                               const UploadTarget& target,
+                                                               const ProgressCallback& progress) {
+  v1::UploadHeader header = HeaderFor(target);
+  CLIENT_ASSIGN_OR_RETURN(const auto weights, WeightsFile::Open(file));
+  CLIENT_RETURN_IF_ERROR(DescribeSavedLayer(*weights, file, &header));
+  const absl::Status described =
+      DescribeTensors(*weights, SpecTensorNames(header.spec().tensors()), &header);
+  if (absl::IsNotFound(described)) {  // the file contradicts itself
+    return absl::DataLossError(absl::StrCat(file, ": ", described.message()));
+  }
+  CLIENT_RETURN_IF_ERROR(described);
   return Upload(header, *weights, progress);
 }
 

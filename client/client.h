@@ -57,6 +57,11 @@ class Client {
   virtual absl::StatusOr<v1::LayerDetails> GetLayer(const v1::GetLayerRequest& request) = 0;
   virtual absl::StatusOr<v1::LoadLayerResponse> DeriveLayer(
       const v1::DeriveLayerRequest& request) = 0;
+  virtual absl::StatusOr<v1::SaveLayerResponse> SaveLayer(const v1::SaveLayerRequest& request) = 0;
+  // Hands every part of the file to `take`, in order; stops with its error.
+  virtual absl::Status DownloadLayer(
+      const std::string& name,
+      const std::function<absl::Status(const v1::DownloadLayerResponse&)>& take) = 0;
   virtual absl::StatusOr<v1::ListRepositoryResponse> ListRepository() = 0;
   virtual absl::StatusOr<v1::ServerInfoResponse> ServerInfo() = 0;
 
@@ -76,6 +81,12 @@ class Client {
                                                         const std::string& weights_file,
                                                         const UploadTarget& target,
                                                         const ProgressCallback& progress = {});
+
+  // Loads a layer that SaveLayer or DownloadLayer wrote to `file`. DATA_LOSS for a file that is no
+  // such layer.
+  absl::StatusOr<v1::LoadLayerResponse> UploadSavedLayer(const std::string& file,
+                                                         const UploadTarget& target,
+                                                         const ProgressCallback& progress = {});
 };
 
 }  // namespace headwise::client

@@ -195,6 +195,35 @@ std::vector<std::string> SpecTensorNames(const v1::TensorNames& names) {
   return list;
 }
 
+absl::Status DescribeSavedLayer(const WeightsFile& file, const std::string& path,
+                                v1::UploadHeader* header) {
+  const auto entry = [&file](const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
+  };
+  const std::string format = entry("headwise.format");
+  if (format.empty()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": must be a saved layer; was without headwise.format in its metadata"));
+  }
+  if (format != "1") {
+    return absl::UnimplementedError(
+        absl::StrCat(path, ": headwise.format must be 1 in this version; was ", format));
+  }
+  absl::StatusOr<v1::LayerSpec> spec = ParseSpec(entry("headwise.spec"));
+  if (!spec.ok()) return absl::DataLossError(absl::StrCat(path, ": ", spec.status().message()));
+  *header->mutable_spec() = *std::move(spec);
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // it is for show only
+  const std::string origin = entry("headwise.origin");
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(origin.data(), origin.size()), header->mutable_origin(),
+      options);
+  if (parsed.ok()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      path, ": headwise.origin must be JSON of LayerOrigin; was ", std::string(parsed.message())));
+}
+
 absl::StatusOr<v1::LayerSpec> ParseSpec(absl::string_view json) {
   v1::LayerSpec spec;
   google::protobuf::util::JsonParseOptions options;

@@ -68,6 +68,7 @@ class WeightsFile : public TensorSource {
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Open(const std::string& path);
   absl::StatusOr<OwnedTensor> Read(const std::string& name) const override;
   const std::vector<v1::StoredTensor>& tensors() const override { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return file_->header().metadata; }
 
  private:
   WeightsFile() = default;
@@ -82,6 +83,11 @@ absl::Status DescribeTensors(const TensorSource& source, const std::vector<std::
 
 // The names that a spec's `tensors` holds, in the order of the fields.
 std::vector<std::string> SpecTensorNames(const v1::TensorNames& names);
+
+// Fills the header's `spec` and `origin` from the metadata of a saved layer's file. DATA_LOSS for
+// another file, UNIMPLEMENTED for a later format, by number; `path` is for messages.
+absl::Status DescribeSavedLayer(const WeightsFile& file, const std::string& path,
+                                v1::UploadHeader* header);
 
 // JSON of LayerSpec; unknown keys are INVALID_ARGUMENT.
 absl::StatusOr<v1::LayerSpec> ParseSpec(absl::string_view json);

@@ -51,8 +51,9 @@ std::vector<Verb> ServerVerbs();  // health, info
 Verb CountVerb();
 Verb ForwardVerb();
 Verb AblateVerb();
-std::vector<Verb> DeriveVerbs();    // prune, permute, split, combine, quantize
-std::vector<Verb> ReservedVerbs();  // trace, analyze, audit, save: spelled, not carried out
+std::vector<Verb> DeriveVerbs();  // prune, permute, split, combine, quantize
+Verb SaveVerb();
+std::vector<Verb> ReservedVerbs();  // trace, analyze, audit: spelled, not carried out
 
 }  // namespace headwise::client
 

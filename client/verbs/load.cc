@@ -55,8 +55,7 @@ absl::StatusOr<v1::LoadLayerResponse> LoadFrom(Session& session, const UploadTar
                                                 session.progress);
   }
   if (args.Has("layer-file")) {
-    return absl::UnimplementedError(absl::StrCat(
-        "layer-file: a saved layer can't be read in this version; was ", args.Text("layer-file")));
+    return session.client.UploadSavedLayer(args.Text("layer-file"), target, session.progress);
   }
   CLIENT_ASSIGN_OR_RETURN(const std::string spec, ReadTextFile(args.Text("spec"), kMaxSpecBytes));
   return session.client.UploadSpecLayer(spec, args.Text("weights"), target, session.progress);

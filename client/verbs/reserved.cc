@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trace, analyze, audit, save: their spelling is settled, and so scripts learn from UNIMPLEMENTED,
+// trace, analyze, audit: their spelling is settled, and so scripts learn from UNIMPLEMENTED,
 // not from a usage error, that this version doesn't carry them out.
 #include <string>
 
@@ -44,10 +44,6 @@ std::vector<Verb> ReservedVerbs() {
            WithInput({{"theirs", "F.safetensors", "one's own y, optionally q, k, v, scores, p, z"},
                       {"dtype", "D", "what one's own tensors were computed in"}}),
            [](Session&) { return NotInThisVersion("audit"); }),
-      verb("save", "writes a layer to a file (not in this version)",
-           {{"output", "F.safetensors", "a file here"},
-            {"server-side", "F", "a file under the server's --save-dir"}},
-           [](Session&) { return NotInThisVersion("save"); }),
   };
 }
 

@@ -146,7 +146,7 @@ TEST(AppTest, CallsUnreadableFilesExitCode1) {
 
 TEST(AppTest, SaysThatReservedVerbsAreNotCarriedOut) {
   Script script;
-  for (const char* verb : {"trace", "analyze", "audit", "save"}) {
+  for (const char* verb : {"trace", "analyze", "audit"}) {
     const Outcome outcome = RunWith(&script, {verb, "m0"});
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(outcome.err, StartsWith("headwise: UNIMPLEMENTED: verb: "));

@@ -52,6 +52,19 @@ class FakeClient : public Client {
     script_->derive_request = request;
     return Answer(script_->load);
   }
+  absl::StatusOr<v1::SaveLayerResponse> SaveLayer(const v1::SaveLayerRequest& request) override {
+    script_->save_request = request;
+    return Answer(script_->save);
+  }
+  absl::Status DownloadLayer(
+      const std::string& name,
+      const std::function<absl::Status(const v1::DownloadLayerResponse&)>& take) override {
+    script_->downloaded = name;
+    for (const v1::DownloadLayerResponse& part : script_->download) {
+      CLIENT_RETURN_IF_ERROR(take(part));
+    }
+    return Answer(0).status();
+  }
   absl::StatusOr<v1::ListRepositoryResponse> ListRepository() override {
     return Answer(script_->repository);
   }

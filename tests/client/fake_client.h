@@ -23,6 +23,8 @@ struct Script {
   v1::ListLayersResponse list;
   v1::LayerDetails details;
   v1::ListRepositoryResponse repository;
+  v1::SaveLayerResponse save;
+  std::vector<v1::DownloadLayerResponse> download;
   v1::ServerInfoResponse info;
   std::string health = "SERVING";
 
@@ -36,7 +38,8 @@ struct Script {
   std::map<std::string, OwnedTensor> uploaded;
   v1::GetLayerRequest get_request;
   v1::DeriveLayerRequest derive_request;
-  std::string unloaded, health_asked;
+  v1::SaveLayerRequest save_request;
+  std::string unloaded, health_asked, downloaded;
   int calls = 0;
 };
 

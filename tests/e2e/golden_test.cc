@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/calls.h"
@@ -123,6 +124,27 @@ TEST_P(GoldenOverRpc, Bf16) {
   ASSERT_EQ(y.size(), golden.y.size());
   EXPECT_TRUE(AllNear(y, golden.y, kBf16Error * LargestMagnitude(golden.y)));
   EXPECT_LE(RelativeL2(y, golden.y), kBf16Error);
+}
+
+// Saved, loaded from the file and saved again: the same bytes, and the same answers.
+TEST_P(GoldenOverRpc, SavedLayersComeBackBitForBit) {
+  const GoldenTensors golden = ReadGolden(GetParam());
+  const std::string name = GoldenName(GetParam());
+  const TempDir dir;
+  const std::string first = dir.Path("first.safetensors");
+  const std::string second = dir.Path("second.safetensors");
+  Load(v1::F32);
+  const std::vector<float> y = TensorFloats(Forward(golden), "y");
+  server_->HeadwiseJson({"save", name, "--output", first});
+  const nlohmann::json shown = server_->HeadwiseJson({"show", name});
+  server_->HeadwiseJson({"load", name, "--layer-file", first, "--replace"});
+  server_->HeadwiseJson({"save", name, "--output", second});
+  EXPECT_EQ(ReadBytes(first), ReadBytes(second));
+  EXPECT_TRUE(SameBits(TensorFloats(Forward(golden), "y"), y));
+  const nlohmann::json again = server_->HeadwiseJson({"show", name});
+  for (const char* key : {"source", "spec", "x_enters", "y_leaves", "head_ids"}) {
+    EXPECT_EQ(shown[key], again[key]) << key;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenOverRpc, ::testing::ValuesIn(GoldenLayers()),
