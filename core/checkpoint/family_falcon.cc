@@ -61,8 +61,11 @@ constexpr BlockLayout kMpt = {
 
 constexpr double kAlibiMaxBias = 8.0;
 
+// More heads than any layer may have get no slopes: ResolveSpec refuses their number.
 void AddAlibi(double max_bias, LayerSpec* spec) {
-  spec->position_bias.emplace().slopes = AlibiSlopes(spec->heads, max_bias);
+  spec->position_bias.emplace();
+  if (spec->heads > kMaxHeads) return;
+  spec->position_bias->slopes = AlibiSlopes(spec->heads, max_bias);
 }
 
 absl::Status AdjustBloom(const ConfigObject&, int64_t, LayerSpec* spec) {

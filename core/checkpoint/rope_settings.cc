@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/checkpoint/rope_settings.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -71,7 +72,8 @@ absl::Status ReadDims(const RopeRule& rule, const ConfigObject& config,
     return config.Refuse(absl::StatusCode::kDataLoss, rule.share_key, "must be at most 1", *share);
   }
   // The head's width is known where it is given or divides; where neither, ResolveSpec refuses.
-  const int64_t width = spec->dk.empty() ? spec->d_model / spec->heads : spec->dk.front();
+  const int64_t width =
+      std::min(kMaxHeadWidth, spec->dk.empty() ? spec->d_model / spec->heads : spec->dk.front());
   spec->rope->dims = static_cast<int64_t>(static_cast<double>(width) * *share);
   if (spec->rope->dims == 0 && width > 0) {  // 0 would mean all of the head
     return config.Refuse(absl::StatusCode::kDataLoss, rule.share_key,

@@ -13,11 +13,6 @@
 namespace headwise {
 namespace {
 
-// Bounds that keep every product of sizes far inside 64 bits: the largest weight that passes has
-// 2^12 * 2^16 * 2^20 = 2^48 elements.
-constexpr int64_t kMaxModelWidth = int64_t{1} << 20;
-constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxHeadWidth = int64_t{1} << 16;
 constexpr int64_t kMaxWindow = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxHeadId = std::numeric_limits<int32_t>::max();
 

@@ -23,6 +23,12 @@ enum class QkNormKind : uint8_t { kRms, kRmsPlusOne, kLayerNorm };
 enum class QkNormSpan : uint8_t { kHead, kHeads, kWidth };
 enum class PositionBiasKind : uint8_t { kAlibi, kT5Buckets };
 
+// Bounds that keep every product of sizes far inside 64 bits: the largest weight that passes has
+// 2^12 * 2^16 * 2^20 = 2^48 elements.
+inline constexpr int64_t kMaxModelWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxHeadWidth = int64_t{1} << 16;
+
 // Causal: query i sees keys (i - window, i]. Not causal: |i - j| <= window. No window: no limit.
 struct MaskSpec {
   bool causal = false;
