@@ -32,7 +32,7 @@ LayerPlan PlanGolden(const GoldenLayer& layer) {
 
 TestLayer LoadGolden(const GoldenLayer& layer) {
   const std::unique_ptr<Checkpoint> checkpoint = OpenGolden(layer);
-  const LayerPlan plan = PlanGolden(layer);
+  LayerPlan plan = PlanGolden(layer);
   if (checkpoint == nullptr || plan.tensors.empty()) return {};
   std::deque<OwnedTensor> stored;
   std::vector<RoleTensor> tensors;
@@ -46,6 +46,8 @@ TestLayer LoadGolden(const GoldenLayer& layer) {
   absl::StatusOr<LayerMatrices> matrices = UnpackWeights(plan.spec, tensors);
   EXPECT_TRUE(matrices.ok()) << matrices.status();
   if (!matrices.ok()) return {};
+  plan.spec.orientation = Orientation::kOutIn;
+  plan.spec.fused_layout = FusedLayout::kSeparate;
   return {plan.spec, *std::move(matrices)};
 }
 
