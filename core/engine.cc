@@ -11,6 +11,7 @@
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
 #include "core/kernel/attend.h"
+#include "core/kernel/quantise.h"
 #include "core/kernel/tile_kernel.h"
 #include "core/layer/attention_layer.h"
 #include "core/layer/store.h"
@@ -226,7 +227,29 @@ void EngineImpl::Submit(std::unique_ptr<WorkItem> item) {
   if (!queued.ok()) item->done(queued);
 }
 
+// y of an answer in the numbers that the caller asked for.
+void ConvertY(DType dtype, std::vector<NamedOutput>* outputs) {
+  for (NamedOutput& output : *outputs) {
+    if (output.name != "y" || dtype == output.dtype) continue;
+    const size_t count = output.data.size() / sizeof(float);
+    std::string narrow(count * sizeof(uint16_t), 0);
+    auto* place = reinterpret_cast<uint16_t*>(narrow.data());
+    if (dtype == DType::kBF16) {
+      ToBf16(output.floats(), static_cast<int64_t>(count), place);
+    } else {
+      for (size_t i = 0; i < count; ++i) place[i] = FloatToF16(output.floats()[i]);
+    }
+    output.dtype = dtype;
+    output.data = std::move(narrow);
+  }
+}
+
 void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
+  if (request.y_dtype != DType::kF32 && request.y_dtype != DType::kBF16 &&
+      request.y_dtype != DType::kF16) {
+    return done(absl::InvalidArgumentError(
+        absl::StrCat("y_dtype: must be F32, BF16 or F16; was ", DTypeName(request.y_dtype))));
+  }
   auto item = MakeItem(request.layer, request.expected_version, std::move(request.input),
                        request.outputs == 0 ? static_cast<uint32_t>(kOutputY) : request.outputs,
                        std::move(request.context));
@@ -236,8 +259,10 @@ void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
     status = CheckOutputBytes(OutputBytes(spec, (*item)->input, (*item)->outputs));
   }
   if (!status.ok()) return done(status);
-  (*item)->done = [done = std::move(done)](absl::StatusOr<WorkResult> result) {
+  (*item)->done = [done = std::move(done),
+                   y_dtype = request.y_dtype](absl::StatusOr<WorkResult> result) {
     if (!result.ok()) return done(result.status());
+    ConvertY(y_dtype, &result->outputs);
     done(ForwardResult{std::move(result->pass), std::move(result->outputs)});
   };
   Submit(*std::move(item));

@@ -65,6 +65,7 @@ struct ForwardRequest {
   std::optional<int64_t> expected_version;
   AttentionInput input;
   uint32_t outputs = kOutputY;
+  DType y_dtype = DType::kF32;  // of y in the answer: F32, BF16 or F16
   RequestContext context;
 };
 

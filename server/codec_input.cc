@@ -127,17 +127,30 @@ absl::StatusOr<AttentionInput> DecodeInput(const v1::AttentionInput& input) {
   return result;
 }
 
+namespace {
+
+absl::StatusOr<DType> DecodeYDType(v1::DType dtype) {
+  if (dtype == v1::F32) return DType::kF32;
+  if (dtype == v1::BF16) return DType::kBF16;
+  if (dtype == v1::F16) return DType::kF16;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "y_dtype: must be F32, BF16 or F16; was ",
+      v1::DType_IsValid(dtype) ? v1::DType_Name(dtype) : absl::StrCat(static_cast<int>(dtype))));
+}
+
+}  // namespace
+
 absl::StatusOr<ForwardRequest> DecodeForward(const v1::ForwardRequest& request) {
   if (request.priority() != 0) {
     return absl::UnimplementedError(
         absl::StrCat("priority: must be 0, others are not carried out; was ", request.priority()));
   }
-  if (request.y_dtype() != v1::DTYPE_UNSPECIFIED && request.y_dtype() != v1::F32) {
-    return absl::UnimplementedError(
-        absl::StrCat("y_dtype: must be F32, others are not carried out; was ",
-                     v1::DType_Name(request.y_dtype())));
-  }
   ForwardRequest result;
+  if (request.y_dtype() != v1::DTYPE_UNSPECIFIED) {
+    const absl::StatusOr<DType> y_dtype = DecodeYDType(request.y_dtype());
+    if (!y_dtype.ok()) return y_dtype.status();
+    result.y_dtype = *y_dtype;
+  }
   result.layer = request.layer();
   if (request.has_expected_version()) result.expected_version = request.expected_version();
   absl::StatusOr<AttentionInput> input = DecodeInput(request.input());

@@ -119,6 +119,12 @@ void EncodeDetails(const LayerInfo& info, const std::vector<Count>& counts,
   source->set_prefix(info.source.prefix);
   source->set_fused_layout(wire->spec().fused_layout());
 
+  if (info.reduced_error.has_value()) {
+    v1::ReducedError* error = wire->mutable_reduced_error();
+    error->set_probe(info.reduced_error->probe);
+    error->set_max_error(info.reduced_error->max_error);
+    error->set_relative_l2(info.reduced_error->relative_l2);
+  }
   for (const LayerTensorInfo& tensor : info.tensors) {
     EncodeTensor(tensor, wire->spec().orientation(), wire->add_tensors());
   }
@@ -131,15 +137,15 @@ void EncodeDetails(const LayerInfo& info, const std::vector<Count>& counts,
   }
 }
 
-absl::Status CheckLayerDType(v1::DType dtype) {
+absl::StatusOr<DType> DecodeLayerDType(v1::DType dtype) {
   switch (dtype) {
     case v1::DTYPE_UNSPECIFIED:
     case v1::F32:
-      return absl::OkStatus();
+      return DType::kF32;
     case v1::BF16:
+      return DType::kBF16;
     case v1::INT8:
-      return absl::UnimplementedError(absl::StrCat(
-          "dtype: must be F32, other layers are not carried out; was ", v1::DType_Name(dtype)));
+      return DType::kI8;
     default:
       return absl::InvalidArgumentError(absl::StrCat("dtype: must be F32, BF16 or INT8; was ",
                                                      v1::DType_IsValid(dtype)

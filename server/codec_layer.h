@@ -32,9 +32,9 @@ void EncodeSpec(const LayerSpec& spec, v1::LayerSpec* wire);
 void EncodeSummary(const LayerInfo& info, v1::LayerSummary* wire);
 void EncodeDetails(const LayerInfo& info, const std::vector<Count>& counts, v1::LayerDetails* wire);
 
-// A layer's dtype, unspecified being F32. INVALID_ARGUMENT for one that no layer has; UNIMPLEMENTED
-// for BF16 and INT8.
-absl::Status CheckLayerDType(v1::DType dtype);
+// A layer's dtype (F32, BF16, I8), unspecified being F32. INVALID_ARGUMENT for one that no layer
+// has.
+absl::StatusOr<DType> DecodeLayerDType(v1::DType dtype);
 
 StoredTensorInfo DecodeStoredTensor(const v1::StoredTensor& wire);
 

@@ -29,10 +29,11 @@ grpc::ServerUnaryReactor* HeadwiseService::LoadLayer(grpc::CallbackServerContext
   auto* call = new UnaryCall(services_, context, "LoadLayer", "");
   absl::Status status = call->Admit();
   status.Update(call->ChooseRequestId(""));
-  status.Update(CheckLayerDType(request->dtype()));
+  const absl::StatusOr<DType> dtype = DecodeLayerDType(request->dtype());
+  status.Update(dtype.status());
   if (status.ok()) {
     status = services_.loader->Load(RepositoryLoad{request->name(), request->checkpoint(),
-                                                   request->layer(), request->replace()},
+                                                   request->layer(), request->replace(), *dtype},
                                     call->request_context().cancel,
                                     [call, response](absl::StatusOr<LayerInfo> info) {
                                       if (info.ok())

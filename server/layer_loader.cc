@@ -51,7 +51,8 @@ absl::StatusOr<LayerInfo> LayerLoader::Bring(const LoadOptions& options, const L
   LOG(INFO) << "loaded layer " << info->name << " version " << info->version << " ("
             << source.family
             << (source.dir.empty() ? "" : absl::StrCat(", ", source.dir, " layer ", source.layer))
-            << "): " << info->weight_bytes << " bytes, kernel " << info->kernel;
+            << "): " << DTypeName(info->dtype) << ", " << info->weight_bytes << " bytes, kernel "
+            << info->kernel;
   return info;
 }
 
@@ -83,7 +84,7 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const RepositoryLoad& load) {
     layer.parts.push_back(DescribePart(plan->tensors[i].name, stored[i]));
   }
   absl::StatusOr<LayerInfo> info =
-      Bring({load.name, load.replace, plan->source}, plan->spec, tensors);
+      Bring({load.name, load.replace, load.dtype, plan->source}, plan->spec, tensors);
   if (info.ok()) Archive(*info, std::move(plan->tensors), std::move(layer));
   return info;
 }

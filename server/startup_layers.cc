@@ -38,13 +38,13 @@ StartupJob DemoJob(DemoLayer demo) {
 }
 
 StartupJob CheckpointJob(const StartupLayer& layer) {
-  return {layer.name, [layer](LayerLoader* loader) -> absl::StatusOr<LayerInfo> {
-            if (layer.dtype != "f32") {
-              return absl::UnimplementedError(absl::StrCat(
-                  "dtype: must be f32, other layers are not carried out; was ", layer.dtype));
-            }
-            return loader->LoadNow(RepositoryLoad{layer.name, layer.dir, layer.layer, false});
-          }};
+  return {
+      layer.name, [layer](LayerLoader* loader) -> absl::StatusOr<LayerInfo> {
+        const DType dtype = layer.dtype == "bf16"   ? DType::kBF16
+                            : layer.dtype == "int8" ? DType::kI8
+                                                    : DType::kF32;
+        return loader->LoadNow(RepositoryLoad{layer.name, layer.dir, layer.layer, false, dtype});
+      }};
 }
 
 }  // namespace

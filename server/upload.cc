@@ -134,10 +134,10 @@ absl::Status Upload::Begin(const v1::UploadHeader& header, int64_t max_bytes) {
   begun_ = true;
   load_.options.name = header.name();
   load_.options.replace = header.replace();
-  for (const absl::Status& status :
-       {CheckLayerDType(header.dtype()), TakeTensors(header, max_bytes)}) {
-    if (!status.ok()) return status;
-  }
+  const absl::StatusOr<DType> dtype = DecodeLayerDType(header.dtype());
+  if (!dtype.ok()) return dtype.status();
+  load_.options.dtype = *dtype;
+  if (absl::Status status = TakeTensors(header, max_bytes); !status.ok()) return status;
   if (absl::Status status = TakeDescription(header); !status.ok()) return status;
   if (absl::Status status = CheckUses(); !status.ok()) return status;
   SkipFullTensors();

@@ -80,4 +80,6 @@ uint16_t FloatToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + odd) >> 16);
 }
 
+uint16_t FloatToF16(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
+
 }  // namespace headwise

@@ -30,6 +30,7 @@ float Bf16ToFloat(uint16_t bits);
 float F16ToFloat(uint16_t bits);
 // Rounds to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
 uint16_t FloatToBf16(float value);
+uint16_t FloatToF16(float value);
 
 }  // namespace headwise
 

@@ -138,7 +138,8 @@ void FillBias(const TileContext& c, const Part& part, bool exact,
     const float shift = c.layer.position_bias()->FillRow(
         c.tile.head, c.query_position(part.row + i), c.sequence.key_positions,
         part.block + part.first, part.width(), bias);
-    // A number for the whole row changes no weight, unless a soft-cap bends it.
+    // A number for the whole row changes no weight, unless a soft-cap bends it or a sink doesn't
+    // share it.
     if (exact && shift != 0.0f) {
       for (int64_t j = 0; j < part.width(); ++j) bias[j] += shift;
     }
@@ -184,7 +185,7 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
   tile.softcap = c.softcap;
   if (c.weights != nullptr) tile.bf16 = c.weights + part.row * kScoreStride + part.first;
   if (c.layer.position_bias() != nullptr) {
-    FillBias(c, part, /*exact=*/tile.softcap != 0.0f, &bias);
+    FillBias(c, part, /*exact=*/tile.softcap != 0.0f || !c.layer.sinks().empty(), &bias);
     tile.bias = bias.data();
   }
   if (c.masked) tile.masks = masks.data();

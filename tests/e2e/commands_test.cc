@@ -201,9 +201,23 @@ TEST_F(Commands, ErrorsAreOneLineWithTheRightExitCode) {
   const CommandResult absent =
       server_.Headwise({"load", "m", "--checkpoint", "data/minilm", "--layer", "77"});
   EXPECT_THAT(absent.err, StartsWith("headwise: NOT_FOUND: "));
-  const CommandResult bf16 = server_.Headwise(
-      {"load", "m", "--checkpoint", "data/minilm", "--layer", "0", "--dtype", "bf16"});
-  EXPECT_THAT(bf16.err, StartsWith("headwise: UNIMPLEMENTED: dtype: "));
+}
+
+TEST_F(Commands, ReducedLayersSayWhatTheyLose) {
+  for (const std::string dtype : {"bf16", "int8"}) {
+    ASSERT_EQ(server_
+                  .Headwise({"load", "m", "--checkpoint", "data/minilm", "--layer", "0", "--dtype",
+                             dtype, "--replace"})
+                  .exit_code,
+              0);
+    const json shown = server_.Headwise({"show", "m", "--json"}).json();
+    EXPECT_EQ(shown["dtype"], dtype == "bf16" ? "BF16" : "INT8");
+    const json& error = shown["reduced_error"];
+    EXPECT_FALSE(error["probe"].get<std::string>().empty());
+    EXPECT_GT(error["relative_l2"].get<double>(), 1e-4);
+    EXPECT_LT(error["relative_l2"].get<double>(), dtype == "bf16" ? 1e-2 : 5e-2);
+    EXPECT_THAT(server_.Headwise({"show", "m"}).out, HasSubstr("against f32"));
+  }
 }
 
 TEST(CountCommand, GivesTheChaptersNumbersWithoutAServer) {

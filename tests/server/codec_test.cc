@@ -338,10 +338,11 @@ TEST(CodecLayer, OnlyWeightsHaveAnOrientation) {
 }
 
 TEST(CodecLayer, ReducedDtypesAreNamed) {
-  EXPECT_TRUE(CheckLayerDType(v1::DTYPE_UNSPECIFIED).ok());
-  EXPECT_TRUE(CheckLayerDType(v1::F32).ok());
-  EXPECT_EQ(CheckLayerDType(v1::INT8).code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(CheckLayerDType(v1::I64).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(*DecodeLayerDType(v1::DTYPE_UNSPECIFIED), DType::kF32);
+  EXPECT_EQ(*DecodeLayerDType(v1::F32), DType::kF32);
+  EXPECT_EQ(*DecodeLayerDType(v1::BF16), DType::kBF16);
+  EXPECT_EQ(*DecodeLayerDType(v1::INT8), DType::kI8);
+  EXPECT_EQ(DecodeLayerDType(v1::I64).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

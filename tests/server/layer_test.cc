@@ -49,9 +49,9 @@ TEST_F(LayerRpc, RefusalsByWhatIsWrong) {
   EXPECT_EQ(Load("a", "/etc", "0").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Load("a", "", "0").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Load("a", "minilm", "zero").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  const grpc::Status bf16 = Load("a", "minilm", "0", false, v1::BF16);
-  EXPECT_EQ(bf16.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_THAT(bf16.error_message(), HasSubstr("dtype"));
+  const grpc::Status f16 = Load("a", "minilm", "0", false, v1::F16);
+  EXPECT_EQ(f16.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(f16.error_message(), HasSubstr("dtype"));
   EXPECT_FALSE(engine_.GetLayer("a").ok());
 }
 

@@ -83,7 +83,7 @@ TEST(Upload, RefusesBrokenHeaders) {
          for (int i = 0; i < 3; ++i) h->mutable_tensors(0)->add_shape(0xffffffffu);
        },
        absl::StatusCode::kInvalidArgument, "tensors.wq"},
-      {[](auto* h) { h->set_dtype(v1::BF16); }, absl::StatusCode::kUnimplemented, "dtype"},
+      {[](auto* h) { h->set_dtype(v1::F64); }, absl::StatusCode::kInvalidArgument, "dtype"},
       {[](auto* h) { h->mutable_spec()->set_orientation(v1::ORIENTATION_UNSPECIFIED); },
        absl::StatusCode::kInvalidArgument, "orientation"},
       {[](auto* h) {

@@ -53,7 +53,8 @@ double LargestScoreScale(const LayerSpec& spec, const std::vector<double>& q,
 }  // namespace
 
 std::map<std::string, double> Tolerances(
-    const TestLayer& layer, const std::map<std::string, std::vector<double>>& reference) {
+    const TestLayer& layer, const std::map<std::string, std::vector<double>>& reference,
+    DType dtype) {
   const LayerSpec& spec = layer.spec;
   if (reference.empty()) return {};
   const auto largest = [&reference](const char* name) {
@@ -61,31 +62,43 @@ std::map<std::string, double> Tolerances(
   };
   const int64_t keys = static_cast<int64_t>(reference.at("k").size()) / spec.k_width();
   const int64_t widest = *std::max_element(spec.dk.begin(), spec.dk.end());
-  const double in = SumError(std::max(spec.d_model, spec.d_memory));
+  // Both operands of a projection, and what attention keeps of its results.
+  const double operands = dtype == DType::kF32 ? 0.0 : dtype == DType::kBF16 ? 0x1p-8 : 1.0 / 64.0;
+  const double kept = dtype == DType::kF32 ? 0.0 : 0x1p-8;
+  // A norm divides by what may be small against the largest row; a clip hides how large it was.
+  const double norm = spec.qk_norm.has_value() ? 8.0 : spec.clip.has_value() ? 4.0 : 1.0;
+  const double in = norm * (SumError(std::max(spec.d_model, spec.d_memory)) + operands + kept);
   const double v = largest("v");
+  double largest_score = 0.0;
+  for (const auto& [name, values] : reference) {
+    if (name.rfind("scores.", 0) == 0) {
+      largest_score = std::max(largest_score, LargestMagnitude(values));
+    }
+  }
   const double score =
       (2.0 * in + SumError(widest)) * LargestScoreScale(spec, reference.at("q"), reference.at("k"));
-  const double z = (2.0 * score + in + SumError(keys)) * v;
+  const double z = (2.0 * score + in + kept + SumError(keys)) * v;
   const double row = LargestNorm(layer.matrices.wo, spec.z_width(), 0, spec.z_width());
-  const double y = 2.0 * row * (z + SumError(spec.z_width()) * largest("z"));
+  const double y = 2.0 * row * (z + (SumError(spec.z_width()) + operands) * largest("z"));
   return {{"q", in * largest("q")},
           {"k", in * largest("k")},
           {"v", in * v},
-          {"scores", score},
-          {"p", score + 8.0 * kEpsilon},
+          // A bias of many units has an epsilon of its own.
+          {"scores", score + 2.0 * kEpsilon * largest_score},
+          {"p", score + kept + 8.0 * kEpsilon + 2.0 * kEpsilon * largest_score},
           {"z", z},
           {"y", y + kEpsilon * largest("y")},
           {"contributions", y}};
 }
 
 ::testing::AssertionResult AgreesWithReference(Engine* engine, const TestLayer& layer,
-                                               const TestInput& input) {
-  Load(engine, "layer", layer);
+                                               const TestInput& input, DType dtype) {
+  Load(engine, "layer", layer, dtype);
   const absl::StatusOr<ForwardResult> result =
       ForwardNow(engine, MakeForward("layer", input, kAllOutputs));
   if (!result.ok()) return ::testing::AssertionFailure() << result.status();
   const std::map<std::string, std::vector<double>> expected = ReferenceByName(layer, input);
-  const std::map<std::string, double> tolerances = Tolerances(layer, expected);
+  const std::map<std::string, double> tolerances = Tolerances(layer, expected, dtype);
   if (result->outputs.size() != expected.size() && !input.get().x.shape.empty() &&
       input.get().x.elements() > 0) {
     return ::testing::AssertionFailure()

@@ -62,9 +62,10 @@ std::unique_ptr<Engine> MakeEngine(int64_t threads, EngineLimits limits, KernelP
   return *std::move(engine);
 }
 
-void Load(Engine* engine, const std::string& name, const TestLayer& layer) {
+void Load(Engine* engine, const std::string& name, const TestLayer& layer, DType dtype) {
   LoadOptions options;
   options.name = name;
+  options.dtype = dtype;
   options.replace = true;
   const LayerTensors tensors(layer);
   CHECK_OK(engine->LoadLayer(options, layer.spec, tensors.roles()).status());

@@ -25,7 +25,8 @@ std::unique_ptr<Engine> MakeEngine(int64_t threads = 2, EngineLimits limits = {}
                                    KernelPath kernel = KernelPath::kAuto);
 
 // Loads `layer` under `name`, replacing an older one. Ends the test program if it is refused.
-void Load(Engine* engine, const std::string& name, const TestLayer& layer);
+void Load(Engine* engine, const std::string& name, const TestLayer& layer,
+          DType dtype = DType::kF32);
 
 // Queues the request and waits for its answer.
 absl::StatusOr<ForwardResult> ForwardNow(Engine* engine, ForwardRequest request);

@@ -32,6 +32,14 @@ class ReferenceSweep : public ::testing::Test {
     EXPECT_TRUE(AgreesWithReference(engine_, layer, input)) << what;
   }
 
+  static void ExpectInEachDType(const TestLayer& layer, const TestInput& input,
+                                const std::string& what) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+      EXPECT_TRUE(AgreesWithReference(engine_, layer, input, dtype))
+          << DTypeName(dtype) << ", " << what;
+    }
+  }
+
   static Engine* engine_;
 };
 
@@ -47,8 +55,8 @@ TEST_F(ReferenceSweep, SequenceLengths) {
     spec.mask.causal = causal;
     const TestLayer layer = RandomLayer(spec, 1);
     for (const int64_t length : kEdges) {
-      Expect(layer, TestInput(24, Tokens(length, 24, 2)),
-             absl::StrCat("T ", length, causal ? " causal" : ""));
+      ExpectInEachDType(layer, TestInput(24, Tokens(length, 24, 2)),
+                        absl::StrCat("T ", length, causal ? " causal" : ""));
     }
   }
 }
@@ -77,8 +85,8 @@ TEST_F(ReferenceSweep, HeadWidths) {
       spec.dk = {dk};
       spec.dv = {dv};
       spec.mask.causal = dv % 2 == 0;
-      Expect(RandomLayer(spec, 6), TestInput(20, Tokens(37, 20, 7)),
-             absl::StrCat("dk ", dk, " dv ", dv));
+      ExpectInEachDType(RandomLayer(spec, 6), TestInput(20, Tokens(37, 20, 7)),
+                        absl::StrCat("dk ", dk, " dv ", dv));
     }
   }
 }
@@ -88,7 +96,8 @@ TEST_F(ReferenceSweep, ModelWidths) {
     LayerSpec spec = BasicSpec(width, 1);
     spec.dk = {8};
     spec.d_out = width % 5 + 1;
-    Expect(RandomLayer(spec, 8), TestInput(width, Tokens(21, width, 9)), absl::StrCat("D ", width));
+    ExpectInEachDType(RandomLayer(spec, 8), TestInput(width, Tokens(21, width, 9)),
+                      absl::StrCat("D ", width));
   }
 }
 
@@ -148,8 +157,21 @@ TEST_F(ReferenceSweep, Windows) {
     for (const int64_t window : {1, 2, 15, 16, 17, 64, 100, 600}) {
       LayerSpec spec = BasicSpec(8, 2);
       spec.mask = {causal, window};
-      Expect(RandomLayer(spec, 18), TestInput(8, Tokens(290, 8, 19), {1, 33, 256}),
-             absl::StrCat("window ", window, causal ? " causal" : ""));
+      ExpectInEachDType(RandomLayer(spec, 18), TestInput(8, Tokens(290, 8, 19), {1, 33, 256}),
+                        absl::StrCat("window ", window, causal ? " causal" : ""));
+    }
+  }
+}
+
+// The last rows of a tile may see no key where a causal window meets more queries than keys, while
+// those before see keys of a block that neither the first nor the last row reaches.
+TEST_F(ReferenceSweep, RowsInTheMiddleOfATileSeeMore) {
+  for (const int64_t keys : {520, 530, 560}) {
+    for (const int64_t window : {3, 20, 40}) {
+      TestInput input(4, Tokens(600, 4, 33));
+      input.Memory(4, Tokens(keys, 4, 34)).Causal(CausalMode::kTopLeft).Window(window);
+      ExpectInEachDType(RandomLayer(BasicSpec(4, 1), 35), input,
+                        absl::StrCat("S ", keys, " window ", window));
     }
   }
 }
@@ -230,6 +252,68 @@ TEST_F(ReferenceSweep, LargeScores) {
   Expect(RandomLayer(spec, 22), TestInput(8, Tokens(100, 8, 23)), "scale 0");
 }
 
+// What sits between projections and weights, in random mixtures.
+void AddRandomSettings(std::mt19937* generator, LayerSpec* spec) {
+  const auto pick = [generator](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>((*generator)() % static_cast<uint32_t>(high - low + 1));
+  };
+  if (pick(0, 4) == 0) spec->softcap = 2.0;
+  if (pick(0, 4) == 0) spec->clip = 1.5;
+  if (pick(0, 4) == 0) spec->sinks = true;
+  if (pick(0, 4) == 0) {
+    for (int64_t r = 0; r < spec->heads; ++r) {
+      spec->gates.push_back(0.5f * static_cast<float>(pick(0, 2)));
+    }
+  }
+  const int64_t bias = pick(0, 5);
+  if (bias < 2) {
+    PositionBiasSpec& position = spec->position_bias.emplace();
+    if (bias == 0) {
+      position.kind = PositionBiasKind::kT5Buckets;
+      position.buckets = 8;
+      position.max_distance = 20;
+      position.bidirectional = pick(0, 1) == 0;
+    } else {
+      position.kind = PositionBiasKind::kAlibi;
+      for (int64_t r = 0; r < spec->heads; ++r) {
+        position.slopes.push_back(0.03f * static_cast<float>(r + 1));
+      }
+      position.scaled = pick(0, 1) == 0;
+      position.rounded_to_bf16 = pick(0, 2) == 0;
+    }
+  }
+  const bool equal = spec->equal_widths() && spec->dk.front() >= 8;
+  if (equal && pick(0, 3) == 0) {
+    QkNormSpec& norm = spec->qk_norm.emplace();
+    norm.span = static_cast<QkNormSpan>(pick(0, 2));
+    norm.kind =
+        norm.span == QkNormSpan::kWidth ? QkNormKind::kRms : static_cast<QkNormKind>(pick(0, 2));
+    norm.epsilon = 0.1;
+  }
+}
+
+// The settings of a layer, for failures.
+std::string Describe(const LayerSpec& spec) {
+  std::string text = absl::StrCat("D ", spec.d_model, " H ", spec.heads, " G ", spec.kv_heads);
+  if (spec.softcap.has_value()) text += " softcap";
+  if (spec.clip.has_value()) text += " clip";
+  if (spec.sinks) text += " sinks";
+  if (!spec.gates.empty()) text += " gates";
+  if (spec.rope.has_value()) text += " rope";
+  if (spec.mask.causal) text += " causal";
+  if (spec.mask.window.has_value()) absl::StrAppend(&text, " window ", *spec.mask.window);
+  if (spec.qk_norm.has_value()) {
+    absl::StrAppend(&text, " norm kind ", static_cast<int>(spec.qk_norm->kind), " span ",
+                    static_cast<int>(spec.qk_norm->span));
+  }
+  if (spec.position_bias.has_value()) {
+    const PositionBiasSpec& bias = *spec.position_bias;
+    absl::StrAppend(&text, " bias kind ", static_cast<int>(bias.kind), bias.scaled ? " scaled" : "",
+                    bias.rounded_to_bf16 ? " rounded" : "", bias.bidirectional ? " both" : "");
+  }
+  return text;
+}
+
 // A random layer and request; `seed` decides all of it.
 struct Mixture {
   TestLayer layer;
@@ -272,6 +356,7 @@ Mixture MakeMixture(uint32_t seed) {
     return low + static_cast<int64_t>(generator() % static_cast<uint32_t>(high - low + 1));
   };
   LayerSpec spec = RandomSpec(&generator);
+  AddRandomSettings(&generator, &spec);
   const bool cross = pick(0, 2) == 0;
   if (cross) spec.d_memory = pick(1, 40);
   std::vector<int64_t> queries, keys;
@@ -312,7 +397,8 @@ TEST_F(ReferenceSweep, RandomMixtures) {
     const uint32_t seed =
         1000 * static_cast<uint32_t>(::testing::UnitTest::GetInstance()->random_seed()) + i;
     const Mixture mixture = MakeMixture(seed);
-    Expect(mixture.layer, mixture.input, absl::StrCat("seed ", seed));
+    ExpectInEachDType(mixture.layer, mixture.input,
+                      absl::StrCat("seed ", seed, ": ", Describe(mixture.layer.spec)));
     if (HasFailure()) break;
   }
 }
@@ -331,8 +417,10 @@ TEST_F(ReferenceSweep, OtherKernelPaths) {
     }
     for (uint32_t seed = 0; seed < 12; ++seed) {
       const Mixture mixture = MakeMixture(seed);
-      EXPECT_TRUE(AgreesWithReference(engine.get(), mixture.layer, mixture.input))
-          << KernelPathName(path) << ", seed " << seed;
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+        EXPECT_TRUE(AgreesWithReference(engine.get(), mixture.layer, mixture.input, dtype))
+            << KernelPathName(path) << ", " << DTypeName(dtype) << ", seed " << seed;
+      }
     }
   }
 }
