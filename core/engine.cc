@@ -365,6 +365,8 @@ EngineStats EngineImpl::stats() const {
           .dropped_cancelled = s.dropped_cancelled,
           .refused_full = s.refused_full,
           .interrupts = s.interrupts,
+          .batch_requests = s.batch_requests,
+          .batch_tokens = s.batch_tokens,
           .queued_tokens = s.queued_tokens,
           .queued_requests = s.queued_requests,
           .queued_bytes = s.queued_bytes,

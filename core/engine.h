@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/cpu_budget.h"
+#include "core/base/size_histogram.h"
 #include "core/format/counts.h"
 #include "core/kernel/kernel_path.h"
 #include "core/layer/layer_info.h"
@@ -31,7 +32,7 @@ struct EngineLimits {
   int64_t max_batch_requests = 0;        // requests in a pass; 0: no limit, 1: no batching
   int64_t max_batch_tokens = 16384;      // query tokens in a pass; one larger request rides alone
   int64_t queue_tokens = 1 << 20;        // query tokens waiting, over all layers
-  int64_t queue_bytes = 1LL << 30;       // of what waits: tensors that came and that will go
+  int64_t queue_bytes = 1LL << 31;       // of what waits: tensors that came and that will go
   int64_t layer_queue_tokens = 0;        // waiting for one layer; 0: no bound of its own
   int64_t client_queue_tokens = 0;       // waiting of one client; 0: no bound of its own
   int64_t client_queue_requests = 0;     // waiting of one client; 0: no bound of its own
@@ -61,6 +62,8 @@ struct EngineStats {
   int64_t dropped_cancelled = 0;  // left before any kernel: cancelled
   int64_t refused_full = 0;       // queue full
   int64_t interrupts = 0;         // passes that ran inside a longer one
+  SizeHistogram batch_requests;   // of each pass
+  SizeHistogram batch_tokens;
   // Gauges: waiting now, and loaded or still in use.
   int64_t queued_tokens = 0;
   int64_t queued_requests = 0;

@@ -84,9 +84,14 @@ void Executor::CountDropped(const WorkQueue::Dropped& dropped) {
 }
 
 void Executor::CountPass(const WorkQueue::Items& batch) {
-  if (!batch.empty()) ++stats_.passes;
+  if (batch.empty()) return;
+  int64_t tokens = 0;
+  for (const auto& item : batch) tokens += item->input.query_rows;
+  ++stats_.passes;
   stats_.pass_requests += static_cast<int64_t>(batch.size());
-  for (const auto& item : batch) stats_.pass_tokens += item->input.query_rows;
+  stats_.pass_tokens += tokens;
+  stats_.batch_requests.Add(static_cast<int64_t>(batch.size()));
+  stats_.batch_tokens.Add(tokens);
 }
 
 void Executor::PublishQueue() {

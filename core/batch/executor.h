@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/size_histogram.h"
 #include "core/base/worker_pool.h"
 #include "core/batch/pass.h"
 #include "core/batch/queue.h"
@@ -38,6 +39,8 @@ struct ExecutorStats {
   int64_t pass_requests = 0;
   int64_t pass_tokens = 0;
   int64_t interrupts = 0;  // of the passes: those that ran inside a longer one
+  SizeHistogram batch_requests;
+  SizeHistogram batch_tokens;
   int64_t dropped_expired = 0;
   int64_t dropped_cancelled = 0;
   int64_t refused_full = 0;
