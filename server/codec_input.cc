@@ -128,10 +128,6 @@ absl::StatusOr<AttentionInput> DecodeInput(const v1::AttentionInput& input) {
 }
 
 absl::StatusOr<ForwardRequest> DecodeForward(const v1::ForwardRequest& request) {
-  if (request.priority() != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("priority: must be 0, others are not carried out; was ", request.priority()));
-  }
   if (request.y_dtype() != v1::DTYPE_UNSPECIFIED && request.y_dtype() != v1::F32) {
     return absl::UnimplementedError(
         absl::StrCat("y_dtype: must be F32, others are not carried out; was ",
