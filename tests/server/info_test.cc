@@ -41,7 +41,7 @@ void ExpectRefused(const grpc::Status& status, const char* method) {
 
 TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
   StartReady();
-  grpc::ClientContext derive, save, download, analyze, audit, stream;
+  grpc::ClientContext derive, save, download, analyze, audit;
   v1::LoadLayerResponse layer;
   v1::SaveLayerResponse saved;
   ExpectRefused(stub_->DeriveLayer(&derive, {}, &layer), "DeriveLayer");
@@ -49,7 +49,6 @@ TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
   ExpectRefused(ReadAll(stub_->DownloadLayer(&download, {}).get()).status, "DownloadLayer");
   ExpectRefused(ReadAll(stub_->AnalyzeHeads(&analyze, {}).get()).status, "AnalyzeHeads");
   ExpectRefused(ReadAll(stub_->Audit(&audit, {}).get()).status, "Audit");
-  ExpectRefused(stub_->ForwardStream(&stream)->Finish(), "ForwardStream");
 }
 
 template <typename Request, typename Response, typename Stub>
