@@ -209,8 +209,10 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   LayerInfo loaded = (*layer)->info();
   // The last request that holds the layer gives its bytes back.
   const AttentionLayer* const raw = layer->get();
-  store_.Publish(LayerStore::Handle(
-      raw, [held = *std::move(layer), bytes](const auto*) mutable { held.reset(); }));
+  store_.Publish(LayerStore::Handle(raw, [held = *std::move(layer), bytes](const auto*) mutable {
+    bytes.reset();
+    held.reset();
+  }));
   return loaded;
 }
 

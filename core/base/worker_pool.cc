@@ -69,7 +69,8 @@ void WorkerPool::Work(int worker) {
   }
 }
 
-void WorkerPool::Pin(int worker) {
+void WorkerPool::Prepare(int worker) const {
+  UseOneOpenMpThread();
   if (cpus_.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -78,8 +79,7 @@ void WorkerPool::Pin(int worker) {
 }
 
 void WorkerPool::HelperLoop(int worker) {
-  UseOneOpenMpThread();
-  Pin(worker);
+  Prepare(worker);
   uint64_t seen = 0;
   for (;;) {
     for (int spin = 0; spin < kSpins; ++spin) {

@@ -28,14 +28,15 @@ class WorkerPool {
 
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
-  // Pins the calling thread as worker 0; for the thread that is always the one to call Run.
-  void PinCaller() { Pin(0); }
+  // Makes the calling thread a compute thread, as the helpers are: for the one that always calls
+  // Run.
+  void PrepareCaller() { Prepare(0); }
 
   // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
   void Run(int64_t count, Task task);
 
  private:
-  void Pin(int worker);
+  void Prepare(int worker) const;
   void HelperLoop(int worker);
   void Work(int worker);
 

@@ -252,8 +252,7 @@ void Executor::Interrupt(int worker, const Running& running) {
 }
 
 void Executor::Lead() {
-  UseOneOpenMpThread();
-  pool_.PinCaller();
+  pool_.PrepareCaller();
   for (;;) {
     std::function<void()> job;
     WorkQueue::Items batch;
