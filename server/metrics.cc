@@ -89,6 +89,11 @@ Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures
                     .Name("headwise_refusals_total")
                     .Help("Calls refused for a limit or because the server isn't ready, by reason.")
                     .Register(registry_)),
+      refusal_seconds_(prometheus::BuildHistogram()
+                           .Name("headwise_refusal_seconds")
+                           .Help("From a refused call's message to its status.")
+                           .Register(registry_)
+                           .Add({}, SecondsBuckets())),
       engine_figures_(MakeEngineFigures(engine, std::move(memory))) {
   prometheus::BuildGauge()
       .Name("headwise_build_info")
@@ -163,13 +168,14 @@ void Metrics::ObserveStages(const std::string& layer, const CallRecord& call) {
 }
 
 // The reasons of these codes are a fixed set.
-void Metrics::CountRefusal(const absl::Status& status) {
+void Metrics::CountRefusal(const absl::Status& status, absl::Duration took) {
   if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return;
   refusals_.Add({{"reason", ReasonOf(status)}}).Increment();
+  refusal_seconds_.Observe(absl::ToDoubleSeconds(took));
 }
 
 void Metrics::Record(const CallRecord& call) {
-  CountRefusal(call.status);
+  CountRefusal(call.status, call.total);
   MutexLock lock(&mu_);
   std::string label(call.layer);
   if (!layers_.contains(label)) label = kUnknown;

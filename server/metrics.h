@@ -69,7 +69,7 @@ class Metrics {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ObserveStages(const std::string& layer, const CallRecord& call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CountRefusal(const absl::Status& status);
+  void CountRefusal(const absl::Status& status, absl::Duration took);
   void AddLayer(const std::string& layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveLayer(const std::string& layer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -80,6 +80,7 @@ class Metrics {
   prometheus::Family<prometheus::Histogram>& stages_;
   prometheus::Family<prometheus::Counter>& tokens_;
   prometheus::Family<prometheus::Counter>& refusals_;
+  prometheus::Histogram& refusal_seconds_;
   std::unique_ptr<prometheus::Collectable> engine_figures_;
 
   Mutex mu_;
