@@ -166,7 +166,7 @@ class GrpcClient : public Client {
   }
 
  private:
-  void Prepare(grpc::ClientContext* context) const { 
+  void Prepare(grpc::ClientContext* context) const {
     PrepareContext(options_.timeout, options_.client_id, context);
   }
 

@@ -88,8 +88,8 @@ class UnaryCall : public PendingCall {
 // Start, write the request, read until the stream ends, finish: one event each.
 class StreamCall : public PendingCall {
  public:
-  StreamCall(uint64_t id, const GrpcTransport::Settings& settings, grpc::GenericStub* stub, grpc::ByteBuffer request,
-             grpc::CompletionQueue* queue)
+  StreamCall(uint64_t id, const GrpcTransport::Settings& settings, grpc::GenericStub* stub,
+             grpc::ByteBuffer request, grpc::CompletionQueue* queue)
       : PendingCall(id), request_(std::move(request)) {
     PrepareContext(settings.timeout, settings.client_id, &context_);
     stream_ = stub->PrepareCall(&context_, kAblateMethod, queue);

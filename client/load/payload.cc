@@ -46,7 +46,10 @@ std::string Settings(Method method, const std::string& layer, int32_t priority) 
 
 Payload::Payload(std::string layer, uint32_t d_model, uint32_t max_tokens, uint64_t seed,
                  int32_t priority)
-    : layer_(std::move(layer)), d_model_(d_model), priority_(priority), x_(size_t{max_tokens} * d_model) {
+    : layer_(std::move(layer)),
+      d_model_(d_model),
+      priority_(priority),
+      x_(size_t{max_tokens} * d_model) {
   std::mt19937_64 random(seed);
   for (float& value : x_) {
     // Uniform in [-sqrt(3), sqrt(3)): variance 1, as after a norm.

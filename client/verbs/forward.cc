@@ -111,11 +111,12 @@ absl::Status Forward(Session& session) {
 
 Verb ForwardVerb() {
   std::vector<Flag> flags = InputFlags();
-  flags.insert(flags.end(),
-               {{"return", "y,z,p,…", "of y, z, p, scores, q, k, v, contributions; y by default"},
-                {"output", "F.safetensors", "write the returned tensors there, in F32"},
-                {"expected-version", "N", "refuse another version of the layer"},
-                {"priority", "N", "among this client's requests; higher goes first, 0 by default"}});
+  flags.insert(
+      flags.end(),
+      {{"return", "y,z,p,…", "of y, z, p, scores, q, k, v, contributions; y by default"},
+       {"output", "F.safetensors", "write the returned tensors there, in F32"},
+       {"expected-version", "N", "refuse another version of the layer"},
+       {"priority", "N", "among this client's requests; higher goes first, 0 by default"}});
   return {.name = "forward",
           .arguments = "NAME",
           .summary = "runs a layer over sequences",

@@ -284,10 +284,10 @@ TEST_F(FileVerbsTest, ForwardPrintsTheJsonOfTheInterface) {
 
 TEST_F(FileVerbsTest, ClientIdAndPriorityAreSent) {
   Script script;
-  EXPECT_EQ(RunWith(&script, {"--client-id", "alice", "forward", "m0", "--input", x_,
-                              "--priority", "-3"})
-                .exit_code,
-            0);
+  EXPECT_EQ(
+      RunWith(&script, {"--client-id", "alice", "forward", "m0", "--input", x_, "--priority", "-3"})
+          .exit_code,
+      0);
   EXPECT_EQ(script.client_id, "alice");
   EXPECT_EQ(script.forward_request.priority(), -3);
   EXPECT_EQ(RunWith(&script, {"ablate", "m0", "--heads", "0", "--input", x_, "--priority", "9"})
@@ -295,8 +295,7 @@ TEST_F(FileVerbsTest, ClientIdAndPriorityAreSent) {
             0);
   EXPECT_EQ(script.client_id, "");
   EXPECT_EQ(script.ablate_request.priority(), 9);
-  EXPECT_EQ(RunWith(&script, {"forward", "m0", "--input", x_, "--priority", "high"}).exit_code,
-            2);
+  EXPECT_EQ(RunWith(&script, {"forward", "m0", "--input", x_, "--priority", "high"}).exit_code, 2);
   EXPECT_EQ(RunWith(&script, {"--client-id", std::string(200, 'x'), "list"}).exit_code, 2);
 }
 
