@@ -66,6 +66,10 @@ class EngineFigures final : public prometheus::Collectable {
     std::vector<MetricFamily> families = Passes(stats);
     for (MetricFamily& family : Queue(stats)) families.push_back(std::move(family));
     families.push_back(Memory(stats));
+    families.push_back(
+        Gauge("headwise_memory_limit_bytes",
+              "What this process may use: the tightest cgroup limit, or the machine.",
+              MemoryLimitBytes({})));
     const CpuThrottling throttling = ReadCpuThrottling({});
     families.push_back(Count("headwise_throttled_periods_total",
                              "Periods in which the CPU quota ran out, since the cgroup began.",
