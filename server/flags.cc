@@ -15,7 +15,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/cgroup.h"
-#include "server/flag_table.h"
 
 namespace headwise {
 namespace {
@@ -135,11 +134,6 @@ std::string Show(KernelPath) { return "auto"; }
 std::string Show(LogLevel level) { return LogLevelName(level); }
 std::string Show(const std::vector<StartupLayer>&) { return ""; }
 
-std::string DefaultText(const Flag& flag) {
-  static const ServerOptions defaults;
-  return std::visit([](auto member) { return Show(defaults.*member); }, flag.member);
-}
-
 // The flag that `argument` names, whether it was written --noNAME, and the text after "=".
 struct Written {
   const Flag* flag = nullptr;
@@ -171,6 +165,11 @@ absl::StatusOr<Written> ReadArgument(absl::string_view argument) {
 }
 
 }  // namespace
+
+std::string FlagDefault(const Flag& flag) {
+  static const ServerOptions defaults;
+  return std::visit([](auto member) { return Show(defaults.*member); }, flag.member);
+}
 
 absl::StatusOr<StartupLayer> ParseStartupLayer(absl::string_view text) {
   const absl::Status refused = absl::InvalidArgumentError("must be NAME=DIR:LAYER[:DTYPE]");
@@ -217,7 +216,7 @@ std::string FlagsHelp() {
     for (const Flag& flag : group.flags) {
       const std::string left = IsSwitch(flag) ? absl::StrCat("--", flag.name)
                                               : absl::StrCat("--", flag.name, " ", flag.value);
-      const std::string shown = DefaultText(flag);
+      const std::string shown = FlagDefault(flag);
       absl::StrAppendFormat(&help, "  %-33s %s%s\n", left, flag.help,
                             shown.empty() ? "" : absl::StrCat(" (default ", shown, ")"));
     }
