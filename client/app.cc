@@ -21,6 +21,7 @@ const std::vector<Flag>& GlobalFlags() {
   static const auto* flags = new std::vector<Flag>{
       {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
       {"timeout", "30s", "longest wait for a call"},
+      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
       {"json", "", "one JSON object instead of tables"},
       {"help", "", "this text"},
   };
@@ -120,6 +121,7 @@ absl::Status RunVerb(const Command& command, const Environment& environment, std
                      std::ostream& err, int* exit_code) {
   ClientOptions options;
   CLIENT_ASSIGN_OR_RETURN(options.timeout, command.args.Time("timeout", options.timeout));
+  CLIENT_ASSIGN_OR_RETURN(options.client_id, command.args.ClientId("client-id"));
   CLIENT_ASSIGN_OR_RETURN(
       const std::unique_ptr<Client> client,
       environment.connect(command.args.Text("server", "127.0.0.1:8500"), options));

@@ -25,11 +25,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_c
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
-void PrepareContext(absl::Duration timeout, grpc::ClientContext* context) {
+void PrepareContext(absl::Duration timeout, const std::string& client_id,
+                    grpc::ClientContext* context) {
   if (timeout != absl::InfiniteDuration()) {
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
   }
-  context->AddMetadata("headwise-client", "headwise-cpp");
+  if (!client_id.empty()) context->AddMetadata("headwise-client", client_id);
 }
 
 absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,

@@ -18,8 +18,10 @@ namespace headwise::client {
 // with another channel (gRPC otherwise lets channels of equal arguments share one).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection);
 
-// Sets the deadline (none for an infinite timeout) and the metadata of every call.
-void PrepareContext(absl::Duration timeout, grpc::ClientContext* context);
+// Sets the deadline (none for an infinite timeout) and, unless it is empty, `headwise-client`:
+// whose share of the server the call uses.
+void PrepareContext(absl::Duration timeout, const std::string& client_id,
+                    grpc::ClientContext* context);
 
 // The server's code and message. Where gRPC itself gives up, its words become "field: rule; was …".
 absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,41 @@
 
 namespace headwise::client {
 namespace {
+
+class GrpcForwardStream : public ForwardStream {
+ public:
+  using ToStatus = std::function<absl::Status(const grpc::Status&)>;
+  GrpcForwardStream(v1::Headwise::Stub* stub, absl::Duration timeout, const std::string& client_id,
+                    ToStatus to_status)
+      : to_status_(std::move(to_status)) {
+    PrepareContext(timeout, client_id, &context_);
+    stream_ = stub->ForwardStream(&context_);
+  }
+  ~GrpcForwardStream() override {
+    if (finished_) return;
+    context_.TryCancel();
+    (void)stream_->Finish();
+  }
+
+  bool Send(const v1::ForwardRequest& request) override { return stream_->Write(request); }
+  void CloseSending() override { stream_->WritesDone(); }
+  std::optional<v1::ForwardStreamResponse> Receive() override {
+    v1::ForwardStreamResponse answer;
+    if (!stream_->Read(&answer)) return std::nullopt;
+    return answer;
+  }
+  absl::Status Finish() override {
+    finished_ = true;
+    const grpc::Status status = stream_->Finish();
+    return status.ok() ? absl::OkStatus() : to_status_(status);
+  }
+
+ private:
+  const ToStatus to_status_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ForwardRequest, v1::ForwardStreamResponse>> stream_;
+  bool finished_ = false;
+};
 
 class GrpcClient : public Client {
  public:
@@ -89,6 +125,12 @@ class GrpcClient : public Client {
     return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
   }
 
+  std::unique_ptr<ForwardStream> OpenForwardStream() override {
+    return std::make_unique<GrpcForwardStream>(
+        stub_.get(), options_.timeout, options_.client_id,
+        [this](const grpc::Status& status) { return Error(status); });
+  }
+
   absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
                                           const ProgressCallback& progress) override {
     grpc::ClientContext context;
@@ -145,7 +187,9 @@ class GrpcClient : public Client {
   }
 
  private:
-  void Prepare(grpc::ClientContext* context) const { PrepareContext(options_.timeout, context); }
+  void Prepare(grpc::ClientContext* context) const {
+    PrepareContext(options_.timeout, options_.client_id, context);
+  }
 
   absl::Status Error(const grpc::Status& status) const {
     return ToAbslStatus(status.error_code(), status.error_message(), target_, options_.timeout);

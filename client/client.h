@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/forward_stream.h"
 #include "client/upload.h"
 #include "headwise/v1/headwise.pb.h"
 
@@ -20,6 +21,8 @@ struct ClientOptions {
   absl::Duration timeout = absl::Seconds(30);  // of each call, from its start to its end
   // A TCP connection of its own. Without it clients of one process and target may share one.
   bool own_connection = false;
+  // Whose share of the server the calls use; empty: the server goes by this machine's address.
+  std::string client_id;
 };
 
 // Told how far a long call is: `done` of `total` bytes (uploads) or steps (ablations).
@@ -36,6 +39,9 @@ class Client {
   virtual ~Client() = default;
 
   virtual absl::StatusOr<v1::ForwardResponse> Forward(const v1::ForwardRequest& request) = 0;
+
+  // Many forwards on one call; its deadline is that of the whole stream.
+  virtual std::unique_ptr<ForwardStream> OpenForwardStream() = 0;
 
   // Collects the stream: the result, its tensors filled with the bytes that followed it. INTERNAL
   // if the stream ends early or its chunks don't fit.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,21 @@ absl::StatusOr<std::optional<uint32_t>> Args::Uint(absl::string_view flag) const
     return Malformed(flag, "must be a whole number, 0 or more", Text(flag));
   }
   return number;
+}
+
+absl::StatusOr<std::optional<int32_t>> Args::Int(absl::string_view flag) const {
+  if (!Has(flag)) return std::optional<int32_t>();
+  int32_t value = 0;
+  if (!absl::SimpleAtoi(Text(flag), &value)) {
+    return Malformed(flag, "must be an integer of 32 bits", Text(flag));
+  }
+  return std::optional<int32_t>(value);
+}
+
+absl::StatusOr<std::string> Args::ClientId(absl::string_view flag) const {
+  const std::string id = Text(flag);
+  if (id.size() <= 128 && std::all_of(id.begin(), id.end(), absl::ascii_isprint)) return id;
+  return Malformed(flag, "must be at most 128 printable ASCII characters", id);
 }
 
 absl::StatusOr<std::optional<double>> Args::Number(absl::string_view flag) const {

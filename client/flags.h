@@ -39,6 +39,10 @@ class Args {
   absl::StatusOr<size_t> Choice(absl::string_view flag, absl::Span<const absl::string_view> choices,
                                 size_t fallback) const;
   absl::StatusOr<std::optional<uint32_t>> Uint(absl::string_view flag) const;
+  // An integer of either sign.
+  absl::StatusOr<std::optional<int32_t>> Int(absl::string_view flag) const;
+  // At most 128 printable ASCII characters, which is what a header takes; empty where absent.
+  absl::StatusOr<std::string> ClientId(absl::string_view flag) const;
   absl::StatusOr<std::optional<double>> Number(absl::string_view flag) const;  // finite
   absl::StatusOr<std::vector<uint32_t>> UintList(absl::string_view flag) const;
   // "30s", "500ms", "1m30s"; longer than zero, at most 1000h.

@@ -2,11 +2,13 @@
 #include "core/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
+#include "core/base/refusal.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
@@ -18,6 +20,10 @@
 
 namespace headwise {
 namespace {
+
+// Ablations beyond that many are a sweep, which runs at this priority or below.
+constexpr int64_t kFewAblations = 4;
+constexpr int32_t kSweepPriority = -1;
 
 CountShape ShapeOf(const LayerSpec& spec, const LayerMatrices& matrices) {
   CountShape shape;
@@ -61,11 +67,68 @@ absl::Status CheckLimits(const EngineLimits& limits) {
   absl::Status status = CheckRange("max_batch_requests", limits.max_batch_requests, 0);
   if (status.ok()) status = CheckRange("max_batch_tokens", limits.max_batch_tokens, 1);
   if (status.ok()) status = CheckRange("queue_tokens", limits.queue_tokens, 1);
+  if (status.ok()) status = CheckRange("queue_bytes", limits.queue_bytes, 1);
   if (status.ok()) status = CheckRange("max_output_bytes", limits.max_output_bytes, 1);
   if (status.ok()) status = CheckRange("max_sequences", limits.max_sequences, 1);
   if (status.ok()) status = CheckRange("max_ablations", limits.max_ablations, 1);
   return status;
 }
+
+QueueLimits QueueLimitsOf(const EngineLimits& limits) {
+  return {.tokens = limits.queue_tokens,
+          .bytes = limits.queue_bytes,
+          .layer_tokens = limits.layer_queue_tokens,
+          .client_tokens = limits.client_queue_tokens,
+          .client_requests = limits.client_queue_requests};
+}
+
+// Bytes that the tensors take as f32, which is what a layer keeps.
+int64_t ParameterBytes(const std::vector<RoleTensor>& tensors) {
+  int64_t elements = 0;
+  for (const RoleTensor& tensor : tensors) elements += tensor.view.elements();
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+// Bytes of the tensors that came with a request.
+int64_t InputBytes(const AttentionInput& input) {
+  int64_t bytes = static_cast<int64_t>(input.x.bytes());
+  for (const auto* view : {&input.memory, &input.positions, &input.memory_positions}) {
+    if (view->has_value()) bytes += static_cast<int64_t>((*view)->bytes());
+  }
+  if (input.mask.has_value()) bytes += static_cast<int64_t>(input.mask->tensor.bytes());
+  return bytes;
+}
+
+absl::Status TooMany(absl::string_view field, absl::string_view what, int64_t limit,
+                     absl::string_view flag, int64_t was) {
+  return Refuse(Refusal::kTooLarge,
+                absl::StrCat(field, ": at most ", limit, " ", what, " (", flag, "); was ", was));
+}
+
+// Part of the memory for layers, held by a layer or by its load.
+class LayerBytes {
+ public:
+  explicit LayerBytes(std::atomic<int64_t>* used) : used_(used) {}
+  ~LayerBytes() { used_->fetch_sub(bytes_); }
+  LayerBytes(const LayerBytes&) = delete;
+  LayerBytes& operator=(const LayerBytes&) = delete;
+
+  // RESOURCE_EXHAUSTED beyond `budget`; 0: none.
+  absl::Status Take(int64_t bytes, int64_t budget) {
+    bytes_ = bytes;
+    const int64_t together = used_->fetch_add(bytes) + bytes;
+    if (budget == 0 || together <= budget) return absl::OkStatus();
+    return Refuse(Refusal::kLayerBytes,
+                  absl::StrCat("layers: at most ", budget,
+                               " bytes of parameters (--layer-budget-bytes), unload some or retry "
+                               "later; was ",
+                               together - bytes, " and ", bytes, " more"));
+  }
+
+ private:
+  std::atomic<int64_t>* const used_;
+  int64_t bytes_ = 0;
+};
 
 class EngineImpl : public Engine {
  public:
@@ -75,9 +138,11 @@ class EngineImpl : public Engine {
         kernel_(kernel),
         clock_(clock),
         executor_({.threads = static_cast<int>(budget_.threads),
+                   .cpus = options.pin_threads ? AffinityCpus() : std::vector<int>(),
                    .max_batch_requests = limits_.max_batch_requests,
                    .max_batch_tokens = limits_.max_batch_tokens,
-                   .queue_tokens = limits_.queue_tokens,
+                   .batch_delay = options.batch_delay,
+                   .queue = QueueLimitsOf(limits_),
                    .clock = clock}) {}
 
   absl::StatusOr<LayerInfo> LoadLayer(const LoadOptions& options, const LayerSpec& spec,
@@ -112,6 +177,7 @@ class EngineImpl : public Engine {
   const CpuBudget budget_;
   const KernelPath kernel_;
   Clock* const clock_;
+  std::atomic<int64_t> layer_bytes_{0};  // outlives the layers of the store and of requests
   LayerStore store_;
   Executor executor_;
 };
@@ -126,6 +192,12 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   }
   auto resolved = ResolveSpec(spec);
   if (!resolved.ok()) return resolved.status();
+  if (resolved->heads > limits_.max_heads) {
+    return TooMany("heads", "heads in a layer", limits_.max_heads, "--max-heads", resolved->heads);
+  }
+  auto bytes = std::make_shared<LayerBytes>(&layer_bytes_);
+  absl::Status budget = bytes->Take(ParameterBytes(tensors), limits_.layer_budget_bytes);
+  if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();
   auto matrices = UnpackWeights(*resolved, tensors);
@@ -154,7 +226,12 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
     return layer.status();
   }
   LayerInfo loaded = (*layer)->info();
-  store_.Publish(*std::move(layer));
+  // The last request that holds the layer gives its bytes back.
+  const AttentionLayer* const raw = layer->get();
+  store_.Publish(LayerStore::Handle(raw, [held = *std::move(layer), bytes](const auto*) mutable {
+    bytes.reset();
+    held.reset();
+  }));
   return loaded;
 }
 
@@ -194,9 +271,9 @@ std::vector<LayerInfo> EngineImpl::ListLayers() const {
 
 absl::Status EngineImpl::CheckOutputBytes(int64_t bytes) const {
   if (bytes <= limits_.max_output_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("outputs: at most ", limits_.max_output_bytes,
-                   " bytes may be returned (--max-output-bytes); was ", bytes));
+  return Refuse(Refusal::kTooLarge,
+                absl::StrCat("outputs: at most ", limits_.max_output_bytes,
+                             " bytes may be returned (--max-output-bytes); was ", bytes));
 }
 
 absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
@@ -214,6 +291,13 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
   auto valid = ValidateInput(item->layer->spec(), input, limits_.max_sequences);
   if (!valid.ok()) return valid.status();
   item->input = *std::move(valid);
+  const int64_t tokens = std::max(item->input.query_rows, item->input.key_rows);
+  if (tokens > limits_.max_tokens) {
+    return TooMany("tokens", "query or key tokens in a request", limits_.max_tokens, "--max-tokens",
+                   tokens);
+  }
+  item->bytes = InputBytes(input) + OutputBytes(item->layer->spec(), item->input, outputs);
+  item->priority = context.priority;
   item->work = EstimateWork(item->layer->spec(), item->input);
   item->owner = std::move(input.owner);
   item->outputs = outputs;
@@ -298,6 +382,11 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
           static_cast<double>(sizeof(Effect));
   absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
   if (!fits.ok()) return fits;
+  // Not the memory for outputs of the layer that MakeItem has counted, but nearly.
+  (*item)->bytes += static_cast<int64_t>(bytes);
+  // Whoever studies heads waits anyway: others may go first.
+  const bool is_sweep = request->sweep != SweepKind::kNone || count > kFewAblations;
+  if (is_sweep) (*item)->priority = std::min((*item)->priority, kSweepPriority);
   (*item)->ablation = std::move(work);
   return item;
 }
@@ -336,7 +425,13 @@ EngineStats EngineImpl::stats() const {
           .dropped_expired = s.dropped_expired,
           .dropped_cancelled = s.dropped_cancelled,
           .refused_full = s.refused_full,
-          .queued_tokens = s.queued_tokens};
+          .interrupts = s.interrupts,
+          .batch_requests = s.batch_requests,
+          .batch_tokens = s.batch_tokens,
+          .queued_tokens = s.queued_tokens,
+          .queued_requests = s.queued_requests,
+          .queued_bytes = s.queued_bytes,
+          .layer_bytes = layer_bytes_.load()};
 }
 
 std::vector<KernelPath> EngineImpl::available_kernels() const {

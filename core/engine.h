@@ -12,8 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/cpu_budget.h"
+#include "core/base/size_histogram.h"
 #include "core/format/counts.h"
 #include "core/kernel/kernel_path.h"
 #include "core/layer/layer_info.h"
@@ -30,6 +32,13 @@ struct EngineLimits {
   int64_t max_batch_requests = 0;        // requests in a pass; 0: no limit, 1: no batching
   int64_t max_batch_tokens = 16384;      // query tokens in a pass; one larger request rides alone
   int64_t queue_tokens = 1 << 20;        // query tokens waiting, over all layers
+  int64_t queue_bytes = 1LL << 31;       // of what waits: tensors that came and that will go
+  int64_t layer_queue_tokens = 0;        // waiting for one layer; 0: no bound of its own
+  int64_t client_queue_tokens = 0;       // waiting of one client; 0: no bound of its own
+  int64_t client_queue_requests = 0;     // waiting of one client; 0: no bound of its own
+  int64_t layer_budget_bytes = 0;        // parameters of all layers; 0: no bound
+  int64_t max_tokens = 1 << 20;          // query tokens of one request, and keys
+  int64_t max_heads = 4096;              // of one layer
   int64_t max_output_bytes = 1LL << 30;  // returned tensors of one request
   int64_t max_sequences = 65536;         // sequences of one request
   int64_t max_ablations = 4096;          // ablations of one request
@@ -39,7 +48,9 @@ struct EngineOptions {
   std::optional<int64_t> threads;  // absent: OMP_NUM_THREADS, then quota, cpuset, affinity
   KernelPath kernel = KernelPath::kAuto;
   EngineLimits limits;
-  Clock* clock = nullptr;  // not owned; null: the system's
+  absl::Duration batch_delay;  // how long an idle engine waits for company; 0: not at all
+  bool pin_threads = false;    // each compute thread stays on a CPU of its own
+  Clock* clock = nullptr;      // not owned; null: the system's
 };
 
 // Counters since start. Each only grows.
@@ -50,7 +61,14 @@ struct EngineStats {
   int64_t dropped_expired = 0;    // left before any kernel: deadline
   int64_t dropped_cancelled = 0;  // left before any kernel: cancelled
   int64_t refused_full = 0;       // queue full
-  int64_t queued_tokens = 0;      // a gauge: waiting now
+  int64_t interrupts = 0;         // passes that ran inside a longer one
+  SizeHistogram batch_requests;   // of each pass
+  SizeHistogram batch_tokens;
+  // Gauges: waiting now, and loaded or still in use.
+  int64_t queued_tokens = 0;
+  int64_t queued_requests = 0;
+  int64_t queued_bytes = 0;
+  int64_t layer_bytes = 0;
 };
 
 struct LoadOptions {
@@ -73,7 +91,8 @@ class Engine {
 
   // Packs the weights and makes the layer available. `tensors` are only read during the call. A
   // layer in BF16 or I8 is first measured against its f32 form, which needs memory for both.
-  // INVALID_ARGUMENT (spec, shapes, name), UNIMPLEMENTED (a setting, by name), ALREADY_EXISTS.
+  // INVALID_ARGUMENT (spec, shapes, name), UNIMPLEMENTED (a setting, by name), ALREADY_EXISTS,
+  // RESOURCE_EXHAUSTED (layer_budget_bytes).
   virtual absl::StatusOr<LayerInfo> LoadLayer(const LoadOptions& options, const LayerSpec& spec,
                                               const std::vector<RoleTensor>& tensors) = 0;
 

@@ -58,6 +58,8 @@ enum OutputBit : uint32_t {
 struct RequestContext {
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<CancelToken> cancel;  // may be null: can't be cancelled
+  std::string client;                   // whose share of the server it uses
+  int32_t priority = 0;                 // among this client's requests; higher goes first
 };
 
 struct ForwardRequest {
@@ -92,6 +94,7 @@ struct PassInfo {
   int64_t batch_requests = 0;  // requests in the pass
   int64_t batch_tokens = 0;    // query tokens in the pass
   int64_t queue_us = 0;        // from accepted to the start of the pass
+  int64_t pack_us = 0;         // of the pass's stage "pack"
   int64_t compute_us = 0;      // of the pass
 };
 

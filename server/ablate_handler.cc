@@ -74,19 +74,24 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
     absl::Status status = Admit();
     status.Update(ChooseRequestId(""));
     status.Update(startup.Check(request_.layer()));
+    if (status.ok()) status = Hold(static_cast<int64_t>(request_.ByteSizeLong()));
     if (!status.ok()) return status;
     absl::StatusOr<AblateRequest> decoded = DecodeAblate(request_);
     if (!decoded.ok()) return decoded;
     status = CheckEffects(*decoded, services_.options->max_output_bytes);
     if (!status.ok()) return status;
-    decoded->context = request_context();
+    decoded->context = request_context(request_.priority());
     return decoded;
   }
 
   void Answer(absl::StatusOr<AblateResult> result) {
     MutexLock lock(&mu_);
     if (result.ok()) {
-      SetPass(result->pass);
+      int64_t bytes = 0;
+      for (const NamedOutput& output : result->outputs) {
+        bytes += static_cast<int64_t>(output.data.size());
+      }
+      SetAnswer(result->pass, absl::ZeroDuration(), bytes);
       result_ = *std::move(result);
     } else {
       status_ = result.status();

@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <random>
 
+#include "absl/log/log.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/caller.h"
+#include "server/logging.h"
 #include "server/status.h"
 
 namespace headwise {
@@ -38,7 +42,8 @@ Call::Call(const Services& services, grpc::CallbackServerContext* context, const
       layer_(layer),
       arrived_(absl::Now()),
       deadline_(DeadlineOf(*context)),
-      cancel_(std::make_shared<CancelToken>()) {}
+      cancel_(std::make_shared<CancelToken>()),
+      client_(ClientOf(*context)) {}
 
 Call::~Call() {
   if (admitted_) services_.calls->Leave(this);
@@ -51,17 +56,20 @@ absl::Status Call::Admit() {
                                 std::string(method_));
 }
 
+absl::Status Call::CheckRequestId(absl::string_view id) {
+  const bool printable = std::all_of(id.begin(), id.end(), absl::ascii_isprint);
+  if (id.size() <= kMaxRequestIdBytes && printable) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("request_id: must be at most ", kMaxRequestIdBytes,
+                                                 " printable ASCII characters; was ", id.size(),
+                                                 " bytes"));
+}
+
 absl::Status Call::ChooseRequestId(absl::string_view field) {
   const auto& metadata = context_->client_metadata();
   const auto found = metadata.find("headwise-request-id");
   absl::string_view id = field;
   if (found != metadata.end()) id = {found->second.data(), found->second.size()};
-  const bool printable = std::all_of(id.begin(), id.end(), absl::ascii_isprint);
-  if (id.size() > kMaxRequestIdBytes || !printable) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("request_id: must be at most ", kMaxRequestIdBytes,
-                     " printable ASCII characters; was ", id.size(), " bytes"));
-  }
+  if (absl::Status valid = CheckRequestId(id); !valid.ok()) return valid;
   request_id_ = id.empty() ? MakeRequestId() : std::string(id);
   return absl::OkStatus();
 }
@@ -76,9 +84,40 @@ void Call::Abort() {
   cancel_->Cancel();
 }
 
-void Call::SetPass(const PassInfo& pass) { pass_ = pass; }
+absl::Status Call::Hold(int64_t message_bytes) {
+  return memory_.Take(services_.memory, message_bytes);
+}
 
-// What a cancelled call is told depends on who cancelled it, which the engine can't know.
+void Call::SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes) {
+  pass_ = pass;
+  encode_ = encode;
+  memory_.Grow(answer_bytes);
+}
+
+void Call::Log(absl::string_view layer, absl::string_view request_id, const absl::Status& status,
+               const PassInfo* pass, absl::Duration total) const {
+  const absl::Duration slow = services_.options->slow_request;
+  const bool is_slow = slow > absl::ZeroDuration() && total >= slow;
+  if (!is_slow && CurrentLogLevel() != LogLevel::kDebug) return;
+  std::string line = absl::StrCat(
+      is_slow ? "slow call" : "call", " method=", method_, " layer=", absl::CHexEscape(layer),
+      " code=", CodeName(status.code()), " request=", absl::CHexEscape(request_id),
+      " client=", absl::CHexEscape(client_), " total_us=", absl::ToInt64Microseconds(total));
+  if (pass != nullptr) {
+    absl::StrAppend(&line, " version=", pass->layer_version, " queue_us=", pass->queue_us,
+                    " compute_us=", pass->compute_us, " batch_requests=", pass->batch_requests,
+                    " batch_tokens=", pass->batch_tokens);
+  }
+  if (const std::string trace = TraceParentOf(*context_); !trace.empty()) {
+    absl::StrAppend(&line, " traceparent=", trace);
+  }
+  if (is_slow) {
+    LOG(WARNING) << line;
+  } else {
+    LOG(INFO) << line;
+  }
+}
+
 absl::Status Call::Final(const absl::Status& status) const {
   if (!absl::IsCancelled(status)) return status;
   if (aborted()) {
@@ -92,10 +131,18 @@ absl::Status Call::Final(const absl::Status& status) const {
   return status;
 }
 
+void Call::RecordPart(const CallRecord& part, absl::string_view request_id) const {
+  services_.metrics->Record(part);
+  Log(part.layer, request_id, part.status, part.pass, part.total);
+}
+
 grpc::Status Call::End(const absl::Status& status) {
   const absl::Status final_status = Final(status);
-  services_.metrics->RecordCall(layer_, method_, final_status.code(), absl::Now() - arrived_);
   if (request_id_.empty()) request_id_ = MakeRequestId();
+  const absl::Duration total = absl::Now() - arrived_;
+  const PassInfo* const pass = pass_.has_value() ? &*pass_ : nullptr;
+  services_.metrics->Record({layer_, method_, final_status, total, pass, encode_});
+  Log(layer_, request_id_, final_status, pass, total);
   context_->AddTrailingMetadata("headwise-request-id", request_id_);
   if (pass_.has_value()) {
     context_->AddTrailingMetadata("headwise-queue-us", absl::StrCat(pass_->queue_us));

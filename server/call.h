@@ -22,6 +22,7 @@
 #include "server/layer_loader.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/request_memory.h"
 
 namespace headwise {
 
@@ -33,6 +34,7 @@ struct Services {
   CallTracker* calls = nullptr;
   const ServerOptions* options = nullptr;
   std::atomic<int64_t>* upload_bytes = nullptr;  // announced by the uploads under way
+  RequestMemory* memory = nullptr;
 };
 
 // The part of a call that has nothing to do with its messages: admission, request id, deadline,
@@ -53,7 +55,14 @@ class Call : public LiveCall {
   absl::Status ChooseRequestId(absl::string_view field);
   const std::string& request_id() const { return request_id_; }
 
-  RequestContext request_context() const { return {deadline_, cancel_}; }
+  // Counts the request's message as held until the call ends. RESOURCE_EXHAUSTED.
+  absl::Status Hold(int64_t message_bytes);
+  // The answer is there: how long encoding took, and what it holds until the call ends.
+  void SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes);
+
+  RequestContext request_context(int32_t priority = 0) const {
+    return {deadline_, cancel_, client_, priority};
+  }
   bool cancelled() const { return cancel_->cancelled(); }
 
   // From a reactor's OnCancel: what waits for this call in the engine is answered now.
@@ -63,27 +72,39 @@ class Call : public LiveCall {
   void Abort() override;
   bool aborted() const { return aborted_.load(); }
 
-  void SetPass(const PassInfo& pass);
+  const std::string& client() const { return client_; }
+  absl::Time arrived() const { return arrived_; }
 
   // The one status of the call: counts it, adds the trailing metadata, and says what to Finish
   // with.
   grpc::Status End(const absl::Status& status);
 
  protected:
+  // INVALID_ARGUMENT for what can't be a header.
+  static absl::Status CheckRequestId(absl::string_view id);
+  // Counts and logs one request of a stream.
+  void RecordPart(const CallRecord& part, absl::string_view request_id) const;
+  // What a cancelled call is told depends on who cancelled it, which the engine can't know.
+  absl::Status Final(const absl::Status& status) const;
+  // A line for a call (or a request of its stream) that is slow or, at level debug, for any.
+  void Log(absl::string_view layer, absl::string_view request_id, const absl::Status& status,
+           const PassInfo* pass, absl::Duration total) const;
+
   const Services& services_;
 
  private:
-  absl::Status Final(const absl::Status& status) const;
-
   grpc::CallbackServerContext* const context_;
   const char* const method_;
   const std::string layer_;
   const absl::Time arrived_;
   const absl::Time deadline_;
   const std::shared_ptr<CancelToken> cancel_;
+  const std::string client_;
+  RequestMemory::Hold memory_;
   bool admitted_ = false;
   std::string request_id_;
   std::optional<PassInfo> pass_;
+  absl::Duration encode_;
   std::atomic<bool> aborted_{false};
 };
 

@@ -18,7 +18,9 @@ void CallTracker::Leave(LiveCall* call) {
 
 void CallTracker::StartDraining() {
   MutexLock lock(&mu_);
+  if (draining_) return;
   draining_ = true;
+  for (LiveCall* call : live_) call->OnDraining();
 }
 
 bool CallTracker::draining() const {

@@ -16,6 +16,9 @@ class LiveCall {
   // Ends the call soon with UNAVAILABLE. Called at most once, under the tracker's lock: must not
   // block or call back.
   virtual void Abort() = 0;
+  // No new calls are taken any more; one that only waits for its caller should end. Called at most
+  // once, as Abort.
+  virtual void OnDraining() {}
 };
 
 // Knows the accepted calls, so that a stop can wait for them and end the rest. Thread-safe.

@@ -93,7 +93,6 @@ absl::Status DecodeSweep(const v1::AblateRequest& request, AblateRequest* out) {
 static_assert(static_cast<int>(SweepKind::kPrunePlan) == v1::PRUNE_PLAN);
 
 absl::Status CheckCarriedOut(const v1::AblateRequest& request) {
-  if (request.priority() != 0) return NotCarriedOut("priority");
   if (request.has_bootstrap()) return NotCarriedOut("bootstrap");
   if (request.folds() != 0) return NotCarriedOut("folds");
   if (request.order_size() != 0) return NotCarriedOut("order");

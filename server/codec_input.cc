@@ -141,10 +141,6 @@ absl::StatusOr<DType> DecodeYDType(v1::DType dtype) {
 }  // namespace
 
 absl::StatusOr<ForwardRequest> DecodeForward(const v1::ForwardRequest& request) {
-  if (request.priority() != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("priority: must be 0, others are not carried out; was ", request.priority()));
-  }
   ForwardRequest result;
   if (request.y_dtype() != v1::DTYPE_UNSPECIFIED) {
     const absl::StatusOr<DType> y_dtype = DecodeYDType(request.y_dtype());

@@ -2,7 +2,6 @@
 #include "server/flags.h"
 
 #include <cstddef>
-#include <limits>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -15,85 +14,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/base/cgroup.h"
 
 namespace headwise {
 namespace {
 
-using Member = std::variant<std::string ServerOptions::*, int64_t ServerOptions::*,
-                            std::optional<int64_t> ServerOptions::*, bool ServerOptions::*,
-                            absl::Duration ServerOptions::*, KernelPath ServerOptions::*,
-                            std::vector<StartupLayer> ServerOptions::*>;
-
-struct Flag {
-  const char* name;
-  const char* value;  // how --help writes the value; "" for a switch
-  Member member;
-  const char* help;
-  int64_t low = 0;  // of a number
-  int64_t high = std::numeric_limits<int64_t>::max();
-  const char* unit = "";  // of a number that ServerInfo lists as a limit
-};
-
-struct FlagGroup {
-  const char* title;
-  std::vector<Flag> flags;
-};
-
-// protobuf's ceiling for one message, less room for what surrounds the tensor bytes.
-constexpr int64_t kMessageCeiling = (int64_t{2} << 30) - (int64_t{1} << 20);
-
-const std::vector<FlagGroup>& Groups() {
-  using O = ServerOptions;
-  static const auto* const groups = new std::vector<FlagGroup>{
-      {"Listen",
-       {{"listen", "HOST:PORT", &O::listen, "gRPC; port 0: the system chooses, and it is printed"},
-        {"reflection", "", &O::reflection, "serve gRPC server reflection"}}},
-      {"Layers",
-       {{"repository", "DIR", &O::repository, "folder of the checkpoints that can be loaded"},
-        {"load", "NAME=DIR:LAYER[:DTYPE]", &O::loads,
-         "load a layer before the server is ready; may be repeated"},
-        {"demo", "", &O::demo,
-         "load two-head and two-head-unequal, and minilm and smollm2 where the repository has "
-         "them"},
-        {"demo-layer", "[PART.]I", &O::demo_layer, "which layer of minilm --demo loads"},
-        {"save-dir", "DIR", &O::save_dir, "folder that SaveLayer writes to; without it it is off"},
-        {"max-upload-bytes", "BYTES", &O::max_upload_bytes, "all uploads under way together", 1,
-         int64_t{1} << 50, "byte"},
-        {"upload-timeout", "DURATION", &O::upload_timeout, "from an upload's first message on"}}},
-      {"Compute",
-       {{"threads", "N", &O::threads,
-         "compute threads; else OMP_NUM_THREADS, else CPU quota, cpuset and affinity", 1, 1024},
-        {"kernel", "auto|brgemm|primitive", &O::kernel, "force a kernel path"},
-        {"max-batch-requests", "N", &O::max_batch_requests,
-         "requests in one pass; 0: no limit, 1: no batching", 0, 1 << 20, "request"},
-        {"max-batch-tokens", "N", &O::max_batch_tokens,
-         "query tokens in one pass; a larger request rides alone", 1, 1 << 30, "token"}}},
-      {"Limits",
-       {{"queue-tokens", "N", &O::queue_tokens, "query tokens waiting, over all layers", 1,
-         int64_t{1} << 40, "token"},
-        {"max-message-bytes", "BYTES", &O::max_message_bytes, "one request", 1024, kMessageCeiling,
-         "byte"},
-        {"max-output-bytes", "BYTES", &O::max_output_bytes, "returned tensors of one request", 1024,
-         kMessageCeiling, "byte"},
-        {"request-budget-bytes", "BYTES", &O::request_budget_bytes,
-         "requests being received, all together", 1 << 20, int64_t{1} << 50, "byte"},
-        {"max-sequences", "N", &O::max_sequences, "sequences of one request", 1, 1 << 30,
-         "sequence"},
-        {"max-ablations", "N", &O::max_ablations, "ablations of one request", 1, 1 << 24,
-         "ablation"},
-        {"grace", "DURATION", &O::grace, "what accepted calls get to end after SIGTERM"}}},
-      {"Observability",
-       {{"metrics", "HOST:PORT", &O::metrics,
-         "HTTP: /metrics, /healthz, /readyz; empty: none, port 0: the system chooses"}}},
-      {"Other",
-       {{"help", "", &O::help, "print this and exit"},
-        {"version", "", &O::version, "print the version and exit"}}},
-  };
-  return *groups;
-}
-
 const Flag* FindFlag(absl::string_view name) {
-  for (const FlagGroup& group : Groups()) {
+  for (const FlagGroup& group : FlagGroups()) {
     for (const Flag& flag : group.flags) {
       if (name == flag.name) return &flag;
     }
@@ -135,6 +62,12 @@ absl::StatusOr<KernelPath> ParseKernel(const Flag& flag, absl::string_view text)
   return Invalid(flag, "must be auto, brgemm or primitive", text);
 }
 
+absl::StatusOr<LogLevel> ParseLevel(const Flag& flag, absl::string_view text) {
+  const std::optional<LogLevel> level = ParseLogLevel(text);
+  if (level.has_value()) return *level;
+  return Invalid(flag, "must be error, warning, info or debug", text);
+}
+
 absl::StatusOr<absl::Duration> ParseTime(const Flag& flag, absl::string_view text) {
   absl::Duration value;
   if (!absl::ParseDuration(text, &value) || value < absl::ZeroDuration() ||
@@ -160,6 +93,8 @@ absl::StatusOr<T> ParseValue(const Flag& flag, absl::string_view text) {
     return ParseTime(flag, text);
   } else if constexpr (std::is_same_v<T, KernelPath>) {
     return ParseKernel(flag, text);
+  } else if constexpr (std::is_same_v<T, LogLevel>) {
+    return ParseLevel(flag, text);
   } else {
     return ParseNumber(flag, text);
   }
@@ -196,12 +131,8 @@ std::string Show(std::optional<int64_t> value) { return value ? Show(*value) : "
 std::string Show(bool value) { return value ? "true" : "false"; }
 std::string Show(absl::Duration value) { return absl::FormatDuration(value); }
 std::string Show(KernelPath) { return "auto"; }
+std::string Show(LogLevel level) { return LogLevelName(level); }
 std::string Show(const std::vector<StartupLayer>&) { return ""; }
-
-std::string DefaultText(const Flag& flag) {
-  static const ServerOptions defaults;
-  return std::visit([](auto member) { return Show(defaults.*member); }, flag.member);
-}
 
 // The flag that `argument` names, whether it was written --noNAME, and the text after "=".
 struct Written {
@@ -234,6 +165,11 @@ absl::StatusOr<Written> ReadArgument(absl::string_view argument) {
 }
 
 }  // namespace
+
+std::string FlagDefault(const Flag& flag) {
+  static const ServerOptions defaults;
+  return std::visit([](auto member) { return Show(defaults.*member); }, flag.member);
+}
 
 absl::StatusOr<StartupLayer> ParseStartupLayer(absl::string_view text) {
   const absl::Status refused = absl::InvalidArgumentError("must be NAME=DIR:LAYER[:DTYPE]");
@@ -275,18 +211,20 @@ std::string FlagsHelp() {
       "headwise-server: keeps attention layers in memory and serves forward and ablation "
       "requests.\n"
       "\nUsage: headwise-server [--flag=value | --flag value | --[no]switch]...\n";
-  for (const FlagGroup& group : Groups()) {
+  for (const FlagGroup& group : FlagGroups()) {
     absl::StrAppend(&help, "\n", group.title, ":\n");
     for (const Flag& flag : group.flags) {
       const std::string left = IsSwitch(flag) ? absl::StrCat("--", flag.name)
                                               : absl::StrCat("--", flag.name, " ", flag.value);
-      const std::string shown = DefaultText(flag);
+      const std::string shown = FlagDefault(flag);
       absl::StrAppendFormat(&help, "  %-33s %s%s\n", left, flag.help,
                             shown.empty() ? "" : absl::StrCat(" (default ", shown, ")"));
     }
   }
   return help +
-         "\nByte counts may end in KiB, MiB or GiB. SIGTERM drains, a second one ends at once.\n";
+         "\nByte counts may end in KiB, MiB or GiB. SIGTERM drains, a second one ends at once; "
+         "SIGUSR1 "
+         "logs more, SIGUSR2 less.\n";
 }
 
 EngineOptions MakeEngineOptions(const ServerOptions& options) {
@@ -295,7 +233,17 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
   engine.kernel = options.kernel;
   engine.limits.max_batch_requests = options.max_batch_requests;
   engine.limits.max_batch_tokens = options.max_batch_tokens;
+  engine.pin_threads = options.pin_threads;
+  engine.batch_delay = options.batch_delay;
   engine.limits.queue_tokens = options.queue_tokens;
+  engine.limits.queue_bytes = options.queue_bytes;
+  engine.limits.layer_queue_tokens = options.layer_queue_tokens;
+  engine.limits.client_queue_tokens = options.client_queue_tokens;
+  engine.limits.client_queue_requests = options.client_queue_requests;
+  engine.limits.layer_budget_bytes =
+      options.layer_budget_bytes > 0 ? options.layer_budget_bytes : MemoryLimitBytes({}) / 2;
+  engine.limits.max_tokens = options.max_tokens;
+  engine.limits.max_heads = options.max_heads;
   engine.limits.max_output_bytes = options.max_output_bytes;
   engine.limits.max_sequences = options.max_sequences;
   engine.limits.max_ablations = options.max_ablations;
@@ -304,7 +252,7 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
 
 std::vector<FlagLimit> FlagLimits(const ServerOptions& options) {
   std::vector<FlagLimit> limits;
-  for (const FlagGroup& group : Groups()) {
+  for (const FlagGroup& group : FlagGroups()) {
     for (const Flag& flag : group.flags) {
       const std::string name = absl::StrCat("--", flag.name);
       if (const auto* number = std::get_if<int64_t ServerOptions::*>(&flag.member)) {

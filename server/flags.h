@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/flag_table.h"
 #include "server/options.h"
 
 namespace headwise {
@@ -19,6 +20,9 @@ absl::StatusOr<ServerOptions> ParseFlags(const std::vector<std::string>& argumen
 
 // All flags in groups, with their defaults.
 std::string FlagsHelp();
+
+// What --help prints as the flag's default; "" for none.
+std::string FlagDefault(const Flag& flag);
 
 // "NAME=DIR:LAYER[:DTYPE]".
 absl::StatusOr<StartupLayer> ParseStartupLayer(absl::string_view text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "server/codec_input.h"
 #include "server/service.h"
 
@@ -13,9 +14,10 @@ absl::StatusOr<ForwardRequest> Accept(const v1::ForwardRequest& request, const S
   absl::Status status = call->Admit();
   status.Update(call->ChooseRequestId(request.request_id()));
   status.Update(startup.Check(request.layer()));
+  if (status.ok()) status = call->Hold(static_cast<int64_t>(request.ByteSizeLong()));
   if (!status.ok()) return status;
   absl::StatusOr<ForwardRequest> decoded = DecodeForward(request);
-  if (decoded.ok()) decoded->context = call->request_context();
+  if (decoded.ok()) decoded->context = call->request_context(request.priority());
   return decoded;
 }
 
@@ -30,14 +32,16 @@ grpc::ServerUnaryReactor* HeadwiseService::Forward(grpc::CallbackServerContext* 
     call->Reply(accepted.status());
     return call;
   }
-  services_.engine->Forward(*std::move(accepted),
-                            [call, response](absl::StatusOr<ForwardResult> result) {
-                              if (result.ok()) {
-                                call->SetPass(result->pass);
-                                EncodeForward(*std::move(result), call->request_id(), response);
-                              }
-                              call->Reply(result.status());
-                            });
+  services_.engine->Forward(*std::move(accepted), [call,
+                                                   response](absl::StatusOr<ForwardResult> result) {
+    if (result.ok()) {
+      const PassInfo pass = result->pass;
+      const absl::Time begin = absl::Now();
+      EncodeForward(*std::move(result), call->request_id(), response);
+      call->SetAnswer(pass, absl::Now() - begin, static_cast<int64_t>(response->ByteSizeLong()));
+    }
+    call->Reply(result.status());
+  });
   return call;
 }
 

@@ -32,12 +32,6 @@ grpc::ServerUnaryReactor* RefuseUnary(const Services& services,
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>*
-HeadwiseService::ForwardStream(grpc::CallbackServerContext* context) {
-  return new Refused<grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>>(
-      services_, context, "ForwardStream");
-}
-
 grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* HeadwiseService::AnalyzeHeads(
     grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest*) {
   return new Refused<grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>>(services_, context,

@@ -65,6 +65,10 @@ grpc::ServerUnaryReactor* HeadwiseService::ListLayers(grpc::CallbackServerContex
       by_name[name].set_name(name);
       by_name[name].set_state(v1::LOADING);
     }
+    for (const std::string& name : startup_.FailedNames()) {
+      by_name[name].set_name(name);
+      by_name[name].set_state(v1::FAILED);
+    }
     for (const LayerInfo& info : services_.engine->ListLayers()) {
       EncodeSummary(info, &by_name[info.name]);
     }

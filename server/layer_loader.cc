@@ -8,6 +8,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "server/free_memory.h"
 
 namespace headwise {
 namespace {
@@ -189,6 +190,7 @@ absl::StatusOr<LayerInfo> LayerLoader::Unload(absl::string_view name) {
   archive_.Remove(name);
   changed_();
   LOG(INFO) << "unloaded layer " << info->name << " version " << info->version;
+  ReleaseFreeMemory();
   return info;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/log/initialize.h"
 #include "absl/log/log.h"
 #include "server/flags.h"
+#include "server/logging.h"
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/signals.h"
@@ -26,9 +27,10 @@ int Fail(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-void StartLogging() {
+void StartLogging(LogLevel level) {
   absl::SetStderrThreshold(absl::LogSeverityAtLeast::kInfo);
   absl::InitializeLog();
+  SetLogLevel(level);
   // gRPC logs what every internet-facing port sees as errors; what matters comes back as a status.
   gpr_set_log_function([](gpr_log_func_args* args) { VLOG(1) << "gRPC: " << args->message; });
 }
@@ -44,11 +46,13 @@ int Serve(const ServerOptions& options) {
   if (!engine.ok()) return Fail(engine.status(), 1);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, engine->get());
   if (!server.ok()) return Fail(server.status(), 1);
-  const SignalThread signals([&server](int count) {
-    if (count == 1) (*server)->BeginDrain();
-    if (count == 2) (*server)->Hurry();
-    if (count > 2) _exit(1);
-  });
+  const SignalThread signals({.stop =
+                                  [&server](int count) {
+                                    if (count == 1) (*server)->BeginDrain();
+                                    if (count == 2) (*server)->Hurry();
+                                    if (count > 2) _exit(1);
+                                  },
+                              .log_level = StepLogLevel});
   std::printf("%s\n", (*server)->Banner().c_str());
   std::fflush(stdout);
   if (absl::Status status = (*server)->LoadStartupLayers(); !status.ok()) Quit(Fail(status, 1));
@@ -61,7 +65,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (!options.ok()) return Fail(options.status(), 2);
   if (options->help) return std::fputs(FlagsHelp().c_str(), stdout) < 0 ? 1 : 0;
   if (options->version) return std::printf("headwise-server %s\n", kVersion) < 0 ? 1 : 0;
-  StartLogging();
+  StartLogging(options->log_level);
   return Serve(*options);
 }
 
@@ -69,6 +73,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace headwise
 
 int main(int argc, char** argv) {
-  headwise::BlockStopSignals();
+  headwise::BlockSignals();
   return headwise::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -6,15 +6,17 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <numeric>
 #include <set>
 #include <vector>
+
+#include "server/engine_figures.h"
+#include "server/status.h"
 
 namespace headwise {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 constexpr char kUnknown[] = "unknown";
 
@@ -23,49 +25,6 @@ const prometheus::Histogram::BucketBoundaries& SecondsBuckets() {
       0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30};
   return *buckets;
 }
-
-MetricFamily OneFigure(const char* name, const char* help, MetricType type, double value) {
-  ClientMetric metric;
-  metric.counter.value = value;
-  metric.gauge.value = value;
-  return {name, help, type, {metric}};
-}
-
-// The engine's own counters, read when they are asked for.
-class EngineFigures final : public prometheus::Collectable {
- public:
-  explicit EngineFigures(const Engine* engine) : engine_(engine) {}
-
-  std::vector<MetricFamily> Collect() const override {
-    const EngineStats stats = engine_->stats();
-    const std::vector<LayerInfo> layers = engine_->ListLayers();
-    int64_t weight_bytes = 0;
-    for (const LayerInfo& layer : layers) weight_bytes += layer.weight_bytes;
-    const auto count = [](const char* name, const char* help, int64_t value) {
-      return OneFigure(name, help, MetricType::Counter, static_cast<double>(value));
-    };
-    const auto gauge = [](const char* name, const char* help, int64_t value) {
-      return OneFigure(name, help, MetricType::Gauge, static_cast<double>(value));
-    };
-    return {
-        count("headwise_passes_total", "Passes that ran kernels.", stats.passes),
-        count("headwise_pass_requests_total", "Requests that rode in passes.", stats.pass_requests),
-        count("headwise_pass_tokens_total", "Query tokens that rode in passes.", stats.pass_tokens),
-        count("headwise_dropped_total",
-              "Requests that left before any kernel: expired or cancelled.",
-              stats.dropped_expired + stats.dropped_cancelled),
-        count("headwise_refused_total", "Requests refused because the queue was full.",
-              stats.refused_full),
-        gauge("headwise_queued_tokens", "Query tokens that wait.", stats.queued_tokens),
-        gauge("headwise_layers", "Loaded layers.", static_cast<int64_t>(layers.size())),
-        gauge("headwise_weights_bytes", "Parameters of all loaded layers.", weight_bytes),
-        gauge("headwise_threads", "Compute threads.", engine_->cpu_budget().threads),
-    };
-  }
-
- private:
-  const Engine* const engine_;
-};
 
 }  // namespace
 
@@ -108,7 +67,7 @@ const char* CodeName(absl::StatusCode code) {
   }
 }
 
-Metrics::Metrics(const Engine* engine, const std::string& version)
+Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures memory)
     : engine_(engine),
       requests_(prometheus::BuildCounter()
                     .Name("headwise_requests_total")
@@ -118,13 +77,37 @@ Metrics::Metrics(const Engine* engine, const std::string& version)
                    .Name("headwise_request_seconds")
                    .Help("From the arrival of a call to its answer.")
                    .Register(registry_)),
-      engine_figures_(std::make_unique<EngineFigures>(engine)) {
+      stages_(prometheus::BuildHistogram()
+                  .Name("headwise_stage_seconds")
+                  .Help("Stages of the calls that ran kernels: queue, pack, compute, encode.")
+                  .Register(registry_)),
+      tokens_(prometheus::BuildCounter()
+                  .Name("headwise_goodput_tokens_total")
+                  .Help("Query tokens of calls that were answered OK, and so in time.")
+                  .Register(registry_)),
+      refusals_(prometheus::BuildCounter()
+                    .Name("headwise_refusals_total")
+                    .Help("Calls refused for a limit or because the server isn't ready, by reason.")
+                    .Register(registry_)),
+      refusal_seconds_(prometheus::BuildHistogram()
+                           .Name("headwise_refusal_seconds")
+                           .Help("From a refused call's message to its status.")
+                           .Register(registry_)
+                           .Add({}, SecondsBuckets())),
+      engine_figures_(MakeEngineFigures(engine, std::move(memory))) {
   prometheus::BuildGauge()
       .Name("headwise_build_info")
-      .Help("1, with the version as label.")
+      .Help("1, with the version and what it runs on as labels.")
       .Register(registry_)
-      .Add({{"version", version}})
+      .Add({{"version", version},
+            {"isa", IsaName()},
+            {"kernel", KernelPathName(engine->kernel())},
+            {"onednn", OneDnnVersion()}})
       .Set(1);
+  for (const char* reason : {"QUEUE_FULL", "LAYER_QUEUE_FULL", "CLIENT_LIMIT", "REQUEST_MEMORY",
+                             "LAYER_MEMORY", "LIMIT_EXCEEDED", "NOT_READY"}) {
+    refusals_.Add({{"reason", reason}});
+  }
   MutexLock lock(&mu_);
   layers_[""];
   AddLayer(kUnknown);
@@ -159,18 +142,53 @@ void Metrics::AddLayer(const std::string& layer) {
 
 void Metrics::RemoveLayer(const std::string& layer) {
   const auto found = layers_.find(layer);
-  for (const auto& [key, counter] : found->second.requests) requests_.Remove(counter);
-  for (const auto& [method, histogram] : found->second.seconds) seconds_.Remove(histogram);
+  const Series& series = found->second;
+  for (const auto& [key, counter] : series.requests) requests_.Remove(counter);
+  for (const auto& [method, histogram] : series.seconds) seconds_.Remove(histogram);
+  for (const auto& [key, histogram] : series.stages) stages_.Remove(histogram);
+  for (const auto& [method, counter] : series.tokens) tokens_.Remove(counter);
   layers_.erase(found);
 }
 
-void Metrics::RecordCall(absl::string_view layer, const char* method, absl::StatusCode code,
-                         absl::Duration took) {
+void Metrics::ObserveStages(const std::string& layer, const CallRecord& call) {
+  const PassInfo& pass = *call.pass;
+  const std::pair<const char*, double> stages[] = {
+      {"queue", static_cast<double>(pass.queue_us) * 1e-6},
+      {"pack", static_cast<double>(pass.pack_us) * 1e-6},
+      {"compute", static_cast<double>(pass.compute_us - pass.pack_us) * 1e-6},
+      {"encode", absl::ToDoubleSeconds(call.encode)}};
+  for (const auto& [stage, seconds] : stages) {
+    prometheus::Histogram*& histogram = layers_[layer].stages[{call.method, stage}];
+    if (histogram == nullptr) {
+      histogram = &stages_.Add({{"layer", layer}, {"method", call.method}, {"stage", stage}},
+                               SecondsBuckets());
+    }
+    histogram->Observe(seconds);
+  }
+}
+
+// The reasons of these codes are a fixed set.
+void Metrics::CountRefusal(const absl::Status& status, absl::Duration took) {
+  if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return;
+  refusals_.Add({{"reason", ReasonOf(status)}}).Increment();
+  refusal_seconds_.Observe(absl::ToDoubleSeconds(took));
+}
+
+void Metrics::Record(const CallRecord& call) {
+  CountRefusal(call.status, call.total);
   MutexLock lock(&mu_);
-  std::string label(layer);
+  std::string label(call.layer);
   if (!layers_.contains(label)) label = kUnknown;
-  RequestCounter(label, method, code)->Increment();
-  SecondsHistogram(label, method)->Observe(absl::ToDoubleSeconds(took));
+  RequestCounter(label, call.method, call.status.code())->Increment();
+  SecondsHistogram(label, call.method)->Observe(absl::ToDoubleSeconds(call.total));
+  if (call.pass == nullptr) return;
+  ObserveStages(label, call);
+  if (!call.status.ok()) return;
+  prometheus::Counter*& tokens = layers_[label].tokens[call.method];
+  if (tokens == nullptr) tokens = &tokens_.Add({{"layer", label}, {"method", call.method}});
+  const std::vector<int64_t>& lengths = call.pass->lengths;
+  tokens->Increment(
+      static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})));
 }
 
 void Metrics::Refresh() {

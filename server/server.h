@@ -2,6 +2,7 @@
 #ifndef HEADWISE_SERVER_SERVER_H_
 #define HEADWISE_SERVER_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,23 +31,29 @@ class Server {
   // Ends at once what Wait hasn't waited for.
   virtual ~Server() = default;
 
-  // "listening 127.0.0.1:8500 metrics 127.0.0.1:8501", with the ports that the system chose.
+  // "listening 127.0.0.1:8500 metrics 127.0.0.1:8501", with the ports that the system chose, and
+  // further addresses of --listen after the first, by commas.
   virtual std::string Banner() const = 0;
 
-  // Loads what --load and --demo ask for, then the server is ready. After an error it never is.
-  // Stops between two layers when draining has begun.
+  // Loads what --load and --demo ask for and runs each layer once, then the server is ready. A
+  // layer that fails is reported; with --strict-start that ends it and is returned, else the rest
+  // is served and the server isn't ready until a call loads that name. Stops between two layers
+  // when draining has begun.
   virtual absl::Status LoadStartupLayers() = 0;
 
-  // Health says NOT_SERVING, its watchers are told and their streams end, new calls are
-  // UNAVAILABLE; what has been accepted goes on.
+  // Health says NOT_SERVING, its watchers are told and their streams end; after --lame-duck new
+  // calls are UNAVAILABLE; what has been accepted goes on.
   virtual void BeginDrain() = 0;
 
-  // The rest of the grace is given up.
+  // The rest of the lame duck and of the grace is given up.
   virtual void Hurry() = 0;
 
   // Returns after BeginDrain, once every accepted call has ended or the grace is over; what is left
   // by then ends with UNAVAILABLE. The gRPC port is closed; the HTTP pages go with the server.
   virtual void Wait() = 0;
+
+  // Of requests and answers in memory.
+  virtual int64_t request_bytes() const = 0;
 
   // For tests that need no port.
   virtual grpc::Server* grpc_server() = 0;

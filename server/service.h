@@ -22,6 +22,9 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
                                     const v1::ForwardRequest* request,
                                     v1::ForwardResponse* response) override;
+  // forward_stream_handler.cc
+  grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>* ForwardStream(
+      grpc::CallbackServerContext* context) override;
   // ablate_handler.cc
   grpc::ServerWriteReactor<v1::AblateResponse>* Ablate(grpc::CallbackServerContext* context,
                                                        const v1::AblateRequest* request) override;
@@ -52,8 +55,6 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
                                        const v1::ServerInfoRequest* request,
                                        v1::ServerInfoResponse* response) override;
   // later_handlers.cc: answer UNIMPLEMENTED with a sentence
-  grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>* ForwardStream(
-      grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* AnalyzeHeads(
       grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest* request) override;
   grpc::ServerWriteReactor<v1::AuditResponse>* Audit(grpc::CallbackServerContext* context,

@@ -9,23 +9,22 @@
 namespace headwise {
 namespace {
 
-sigset_t StopSignals() {
+sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   return signals;
 }
 
 }  // namespace
 
-void BlockStopSignals() {
-  const sigset_t signals = StopSignals();
+void BlockSignals() {
+  const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-SignalThread::SignalThread(std::function<void(int count)> on_signal)
-    : on_signal_(std::move(on_signal)), thread_([this] { Run(); }) {}
+SignalThread::SignalThread(SignalActions actions)
+    : actions_(std::move(actions)), thread_([this] { Run(); }) {}
 
 SignalThread::~SignalThread() {
   stop_.store(true);
@@ -34,12 +33,17 @@ SignalThread::~SignalThread() {
 }
 
 void SignalThread::Run() {
-  const sigset_t signals = StopSignals();
-  for (int count = 1;; ++count) {
+  const sigset_t signals = Signals();
+  int stops = 0;
+  for (;;) {
     int signal = 0;
     sigwait(&signals, &signal);
     if (stop_.load()) return;
-    on_signal_(count);
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      actions_.log_level(signal == SIGUSR1);
+    } else {
+      actions_.stop(++stops);
+    }
   }
 }
 

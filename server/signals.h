@@ -8,14 +8,19 @@
 
 namespace headwise {
 
-// Blocks SIGTERM and SIGINT for this thread and those that it will make. Call it before the first.
-void BlockStopSignals();
+// Blocks the signals below for this thread and those that it will make. Call it before the first.
+void BlockSignals();
 
-// Calls `on_signal` with 1 at the first stop signal, 2 at the second, and so on, on a thread of its
-// own, where anything may be done that a signal handler may not.
+// What to do about signals, on a thread of its own, where anything may be done that a signal
+// handler may not.
+struct SignalActions {
+  std::function<void(int count)> stop;       // SIGTERM and SIGINT: 1 at the first, 2 at the second…
+  std::function<void(bool more)> log_level;  // SIGUSR1: more, SIGUSR2: less
+};
+
 class SignalThread {
  public:
-  explicit SignalThread(std::function<void(int count)> on_signal);
+  explicit SignalThread(SignalActions actions);
   ~SignalThread();
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;
@@ -23,7 +28,7 @@ class SignalThread {
  private:
   void Run();
 
-  const std::function<void(int)> on_signal_;
+  const SignalActions actions_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: starts when the rest is there
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/refusal.h"
 #include "google/rpc/status.pb.h"
 
 namespace headwise {
@@ -16,7 +17,7 @@ namespace {
 constexpr size_t kMaxMessageBytes = 1500;
 constexpr int kRetryDelayMs = 100;
 
-const char* Reason(const absl::Status& status) {
+const char* ReasonOfCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
       return "INVALID_FIELD";
@@ -56,6 +57,11 @@ std::string OneLine(absl::string_view message) {
 
 }  // namespace
 
+std::string ReasonOf(const absl::Status& status) {
+  std::string refusal = RefusalOf(status);
+  return refusal.empty() ? ReasonOfCode(status) : refusal;
+}
+
 bool IsRetryable(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kUnavailable) return true;
   return status.code() == absl::StatusCode::kResourceExhausted &&
@@ -77,7 +83,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   wire.set_message(message);
 
   google::rpc::ErrorInfo info;
-  info.set_reason(Reason(status));
+  info.set_reason(ReasonOf(status));
   info.set_domain("headwise");
   wire.add_details()->PackFrom(info);
 

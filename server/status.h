@@ -17,6 +17,9 @@ namespace headwise {
 // INVALID_ARGUMENT; RetryInfo where the same request may succeed later.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
+// The reason that ErrorInfo gives: "QUEUE_FULL", "INVALID_FIELD", … Of a fixed set.
+std::string ReasonOf(const absl::Status& status);
+
 // Whether the same request may succeed later: UNAVAILABLE, and RESOURCE_EXHAUSTED whose message
 // says "retry".
 bool IsRetryable(const absl::Status& status);

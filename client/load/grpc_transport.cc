@@ -70,10 +70,10 @@ class PendingCall {
 
 class UnaryCall : public PendingCall {
  public:
-  UnaryCall(uint64_t id, absl::Duration timeout, grpc::GenericStub* stub,
+  UnaryCall(uint64_t id, const GrpcTransport::Settings& settings, grpc::GenericStub* stub,
             const grpc::ByteBuffer& request, grpc::CompletionQueue* queue)
       : PendingCall(id) {
-    PrepareContext(timeout, &context_);
+    PrepareContext(settings.timeout, settings.client_id, &context_);
     reader_ = stub->PrepareUnaryCall(&context_, kForwardMethod, request, queue);
     reader_->StartCall();
     reader_->Finish(&response_, &status_, this);
@@ -88,10 +88,10 @@ class UnaryCall : public PendingCall {
 // Start, write the request, read until the stream ends, finish: one event each.
 class StreamCall : public PendingCall {
  public:
-  StreamCall(uint64_t id, absl::Duration timeout, grpc::GenericStub* stub, grpc::ByteBuffer request,
-             grpc::CompletionQueue* queue)
+  StreamCall(uint64_t id, const GrpcTransport::Settings& settings, grpc::GenericStub* stub,
+             grpc::ByteBuffer request, grpc::CompletionQueue* queue)
       : PendingCall(id), request_(std::move(request)) {
-    PrepareContext(timeout, &context_);
+    PrepareContext(settings.timeout, settings.client_id, &context_);
     stream_ = stub->PrepareCall(&context_, kAblateMethod, queue);
     stream_->StartCall(this);
   }
@@ -150,7 +150,8 @@ class GrpcTransportImpl : public GrpcTransport {
  public:
   explicit GrpcTransportImpl(const Settings& settings)
       : settings_(settings),
-        payload_(settings.layer, settings.d_model, settings.max_tokens, settings.seed) {
+        payload_(settings.layer, settings.d_model, settings.max_tokens, settings.seed,
+                 settings.priority) {
     for (uint32_t i = 0; i < settings_.connections; ++i) {
       const std::string& target = settings_.targets[i % settings_.targets.size()];
       channels_.push_back(MakeChannel(target, /*own_connection=*/true));
@@ -188,9 +189,9 @@ class GrpcTransportImpl : public GrpcTransport {
     grpc::GenericStub* stub = stubs_[call.id % stubs_.size()].get();
     grpc::ByteBuffer request = payload_.Make(call.method, call.tokens);
     if (call.method == Method::kForward) {
-      new UnaryCall(call.id, settings_.timeout, stub, request, &queue_);
+      new UnaryCall(call.id, settings_, stub, request, &queue_);
     } else {
-      new StreamCall(call.id, settings_.timeout, stub, std::move(request), &queue_);
+      new StreamCall(call.id, settings_, stub, std::move(request), &queue_);
     }
   }
 

@@ -21,6 +21,8 @@ class GrpcTransport : public Transport {
     std::vector<std::string> targets;
     uint32_t connections = 1;  // TCP connections, dealt out to the targets in turn
     absl::Duration timeout = absl::Seconds(30);  // of a call, from when it was sent
+    std::string client_id;
+    int32_t priority = 0;
     std::string layer;
     uint32_t d_model = 0;
     uint32_t max_tokens = 0;

@@ -60,6 +60,8 @@ absl::StatusOr<LoadReport> Measure(const LoadOptions& options, bool watched, std
                           GrpcTransport::Open({.targets = options.targets,
                                                .connections = options.connections,
                                                .timeout = options.timeout,
+                                               .client_id = options.client_id,
+                                               .priority = options.priority,
                                                .layer = options.layer,
                                                .d_model = d_model,
                                                .max_tokens = lengths.max(),

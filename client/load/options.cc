@@ -55,6 +55,8 @@ const std::vector<Flag>& LoadFlags() {
       {"arrivals", "constant|poisson", "gaps of the open loop; constant by default"},
       {"duration", "10s", "length of the measured window"},
       {"connections", "N", "TCP connections; 1 by default"},
+      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
+      {"priority", "N", "among that client's requests; 0 by default"},
       {"lengths", "fixed:N|uniform:A-B|file:F", "tokens of each call; fixed:128 by default"},
       {"method", "forward|ablate|mix", "ablate: leave one out; mix: in turn; forward by default"},
       {"warmup", "N", "first N calls, left out of the statistics"},
@@ -81,6 +83,9 @@ absl::StatusOr<LoadOptions> ReadLoadOptions(const Args& args) {
   CLIENT_ASSIGN_OR_RETURN(options.duration, args.Time("duration", absl::Seconds(10)));
   CLIENT_RETURN_IF_ERROR(ReadLoop(args, &options));
   CLIENT_ASSIGN_OR_RETURN(options.connections, Between(args, "connections", 1, kMaxConnections, 1));
+  CLIENT_ASSIGN_OR_RETURN(options.client_id, args.ClientId("client-id"));
+  CLIENT_ASSIGN_OR_RETURN(const auto priority, args.Int("priority"));
+  options.priority = priority.value_or(0);
   options.lengths = args.Text("lengths", "fixed:128");
   CLIENT_ASSIGN_OR_RETURN(const size_t method, args.Choice("method", kMethods, 0));
   options.mix = kMethodValues[method];

@@ -24,6 +24,8 @@ struct LoadOptions {
   bool poisson = false;      // open loop
   uint32_t concurrency = 0;  // closed loop: callers; open loop: most in flight, 0 for no limit
   uint32_t connections = 1;
+  std::string client_id;
+  int32_t priority = 0;
   std::string lengths;
   Mix mix = Mix::kForward;
   uint32_t seed = 0;

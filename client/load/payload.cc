@@ -28,22 +28,28 @@ void AppendFieldHeader(int field, size_t bytes, std::string* out) {
 }
 
 // The fields besides the input.
-std::string Settings(Method method, const std::string& layer) {
+std::string Settings(Method method, const std::string& layer, int32_t priority) {
   if (method == Method::kForward) {
     v1::ForwardRequest request;
     request.set_layer(layer);
+    request.set_priority(priority);
     return request.SerializeAsString();
   }
   v1::AblateRequest request;
   request.set_layer(layer);
   request.set_sweep(v1::LEAVE_ONE_OUT);
+  request.set_priority(priority);
   return request.SerializeAsString();
 }
 
 }  // namespace
 
-Payload::Payload(std::string layer, uint32_t d_model, uint32_t max_tokens, uint64_t seed)
-    : layer_(std::move(layer)), d_model_(d_model), x_(size_t{max_tokens} * d_model) {
+Payload::Payload(std::string layer, uint32_t d_model, uint32_t max_tokens, uint64_t seed,
+                 int32_t priority)
+    : layer_(std::move(layer)),
+      d_model_(d_model),
+      priority_(priority),
+      x_(size_t{max_tokens} * d_model) {
   std::mt19937_64 random(seed);
   for (float& value : x_) {
     // Uniform in [-sqrt(3), sqrt(3)): variance 1, as after a norm.
@@ -63,7 +69,7 @@ grpc::ByteBuffer Payload::Make(Method method, uint32_t tokens) const {
   std::string input;
   AppendFieldHeader(v1::AttentionInput::kXFieldNumber, tensor.size() + data_bytes, &input);
   input += tensor;
-  std::string request = Settings(method, layer_);
+  std::string request = Settings(method, layer_, priority_);
   AppendFieldHeader(v1::ForwardRequest::kInputFieldNumber, input.size() + data_bytes, &request);
   request += input;
   const grpc::Slice slices[] = {grpc::Slice(request),

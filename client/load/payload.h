@@ -17,7 +17,8 @@ namespace headwise::client {
 // some 40 bytes, however wide the layer: the generator must not become the limit. Thread-safe.
 class Payload {
  public:
-  Payload(std::string layer, uint32_t d_model, uint32_t max_tokens, uint64_t seed);
+  Payload(std::string layer, uint32_t d_model, uint32_t max_tokens, uint64_t seed,
+          int32_t priority = 0);
 
   // A ForwardRequest, or an AblateRequest with the leave-one-out sweep. Its bytes live as long as
   // this object. `tokens` <= max_tokens.
@@ -26,6 +27,7 @@ class Payload {
  private:
   const std::string layer_;
   const uint32_t d_model_;
+  const int32_t priority_;
   std::vector<float> x_;  // [max_tokens, D]
 };
 

@@ -116,6 +116,8 @@ std::string Report(const v1::AblateResult& result, const Terminal& terminal) {
 absl::Status Ablate(Session& session) {
   const Args& args = session.args;
   CLIENT_ASSIGN_OR_RETURN(v1::AblateRequest request, BuildAblateRequest(args, session.name()));
+  CLIENT_ASSIGN_OR_RETURN(const auto priority, args.Int("priority"));
+  if (priority.has_value()) request.set_priority(*priority);
   CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(args));
   CLIENT_ASSIGN_OR_RETURN(const v1::AblateResult result,
                           session.client.Ablate(request, session.progress));
@@ -136,6 +138,8 @@ absl::Status Ablate(Session& session) {
 Verb AblateVerb() {
   std::vector<Flag> flags = InputFlags();
   flags.insert(flags.end(), AblateFlags().begin(), AblateFlags().end());
+  flags.push_back(
+      {"priority", "N", "among this client's requests; higher goes first, 0 by default"});
   return {.name = "ablate",
           .arguments = "NAME",
           .summary = "what the layer's output loses when heads are ablated",

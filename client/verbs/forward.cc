@@ -91,6 +91,8 @@ absl::Status Forward(Session& session) {
   CLIENT_RETURN_IF_ERROR(AddOutputs(args, &request));
   CLIENT_ASSIGN_OR_RETURN(const auto version, args.Uint("expected-version"));
   if (version.has_value()) request.set_expected_version(*version);
+  CLIENT_ASSIGN_OR_RETURN(const auto priority, args.Int("priority"));
+  if (priority.has_value()) request.set_priority(*priority);
   CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(args));
   CLIENT_ASSIGN_OR_RETURN(const v1::ForwardResponse response, session.client.Forward(request));
   if (args.Has("output")) {
@@ -109,10 +111,12 @@ absl::Status Forward(Session& session) {
 
 Verb ForwardVerb() {
   std::vector<Flag> flags = InputFlags();
-  flags.insert(flags.end(),
-               {{"return", "y,z,p,…", "of y, z, p, scores, q, k, v, contributions; y by default"},
-                {"output", "F.safetensors", "write the returned tensors there, in F32"},
-                {"expected-version", "N", "refuse another version of the layer"}});
+  flags.insert(
+      flags.end(),
+      {{"return", "y,z,p,…", "of y, z, p, scores, q, k, v, contributions; y by default"},
+       {"output", "F.safetensors", "write the returned tensors there, in F32"},
+       {"expected-version", "N", "refuse another version of the layer"},
+       {"priority", "N", "among this client's requests; higher goes first, 0 by default"}});
   return {.name = "forward",
           .arguments = "NAME",
           .summary = "runs a layer over sequences",

@@ -6,18 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "core/base/cgroup.h"
 
 namespace headwise {
 namespace {
@@ -33,17 +31,8 @@ struct CgroupLimits {
   void TightenCpuset(int64_t cpus) { cpuset_cpus = std::min(cpuset_cpus.value_or(cpus), cpus); }
 };
 
-// A small file's text without the white space around it; absent if it can't be read.
-std::optional<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::string(absl::StripAsciiWhitespace(text.str()));
-}
-
 std::optional<double> ReadNumber(const std::string& path) {
-  const std::optional<std::string> text = ReadText(path);
+  const std::optional<std::string> text = ReadSmallFile(path);
   double value = 0;
   if (!text || !absl::SimpleAtod(*text, &value)) return std::nullopt;
   return value;
@@ -71,7 +60,7 @@ void TightenQuota(double quota, double period, CgroupLimits* limits) {
 
 // cpu.max of version 2: "max 100000" or "150000 100000".
 void ReadQuotaV2(const std::string& dir, CgroupLimits* limits) {
-  const std::optional<std::string> text = ReadText(dir + "/cpu.max");
+  const std::optional<std::string> text = ReadSmallFile(dir + "/cpu.max");
   if (!text) return;
   const std::vector<absl::string_view> fields = absl::StrSplit(*text, ' ', absl::SkipEmpty());
   double quota = 0, period = 0;
@@ -88,73 +77,28 @@ void ReadQuotaV1(const std::string& dir, CgroupLimits* limits) {
 }
 
 void ReadCpuset(const std::string& file, CgroupLimits* limits) {
-  const std::optional<std::string> text = ReadText(file);
+  const std::optional<std::string> text = ReadSmallFile(file);
   if (!text) return;
   if (const std::optional<int64_t> cpus = CountCpuList(*text)) limits->TightenCpuset(*cpus);
 }
 
-// The folders of `path` under `mount`, from the mount itself down. A part of the path may not be
-// visible here (a container sees its own cgroup as the mount): reading from it finds nothing.
-std::vector<std::string> Ancestors(const std::string& mount, absl::string_view path) {
-  std::vector<std::string> dirs = {mount};
-  for (const absl::string_view part : absl::StrSplit(path, '/', absl::SkipEmpty())) {
-    if (part == "..") continue;  // above the cgroup namespace's root
-    dirs.push_back(absl::StrCat(dirs.back(), "/", part));
-  }
-  return dirs;
-}
-
-void ReadHierarchyV2(const std::string& mount, absl::string_view path, CgroupLimits* limits) {
-  for (const std::string& dir : Ancestors(mount, path)) {
-    ReadQuotaV2(dir, limits);
-    ReadCpuset(dir + "/cpuset.cpus.effective", limits);
-  }
-}
-
-void ReadHierarchyV1(const std::string& root, absl::string_view controllers, absl::string_view path,
-                     CgroupLimits* limits) {
-  for (const absl::string_view controller : absl::StrSplit(controllers, ',')) {
-    if (controller != "cpu" && controller != "cpuset") continue;
-    // Mounted under the joint name, with a link for each controller, or under one controller's
-    // name.
-    for (const absl::string_view name : {controllers, controller}) {
-      for (const std::string& dir : Ancestors(absl::StrCat(root, "/", name), path)) {
-        if (controller == "cpu") ReadQuotaV1(dir, limits);
-        if (controller == "cpuset") ReadCpuset(dir + "/cpuset.cpus", limits);
-      }
-    }
-  }
-}
-
-CgroupLimits ReadCgroupLimits(const CpuBudgetInputs& inputs) {
+CgroupLimits ReadCgroupLimits(const CgroupPlace& place) {
   CgroupLimits limits;
-  const std::string table = ReadText(inputs.proc_self_cgroup).value_or("");
-  for (const absl::string_view line : absl::StrSplit(table, '\n', absl::SkipEmpty())) {
-    // "ID:CONTROLLERS:PATH", of which the path may hold colons; version 2 has no controllers.
-    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3) continue;
-    if (fields[1].empty()) {
-      ReadHierarchyV2(inputs.cgroup_root, fields[2], &limits);
-      ReadHierarchyV2(inputs.cgroup_root + "/unified", fields[2], &limits);
-    } else {
-      ReadHierarchyV1(inputs.cgroup_root, fields[1], fields[2], &limits);
-    }
+  for (const std::string& dir : CgroupFolders(place, "cpu")) {
+    ReadQuotaV1(dir, &limits);
+    ReadQuotaV2(dir, &limits);
+  }
+  for (const std::string& dir : CgroupFolders(place, "cpuset")) {
+    ReadCpuset(dir + "/cpuset.cpus", &limits);            // version 1
+    ReadCpuset(dir + "/cpuset.cpus.effective", &limits);  // version 2
   }
   return limits;
 }
 
-int64_t AffinityCpus() {
-  // The kernel refuses a mask that is too small for the machine, so it grows until it fits.
-  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
-    cpu_set_t* const set = CPU_ALLOC(cpus);
-    if (set == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(cpus);
-    const bool known = sched_getaffinity(0, bytes, set) == 0;
-    const int64_t count = known ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (count > 0) return count;
-  }
-  return std::max<int64_t>(1, std::thread::hardware_concurrency());
+int64_t AffinityCount() {
+  const size_t cpus = AffinityCpus().size();
+  return cpus > 0 ? static_cast<int64_t>(cpus)
+                  : std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 
 // OMP_NUM_THREADS may be a list, one number a nesting level: the first counts.
@@ -170,6 +114,22 @@ std::optional<int64_t> ParseOmpThreads(const std::optional<std::string>& text) {
 
 }  // namespace
 
+std::vector<int> AffinityCpus() {
+  std::vector<int> allowed;
+  // The kernel refuses a mask that is too small for the machine, so it grows until it fits.
+  for (int cpus = 1024; cpus <= 1 << 20 && allowed.empty(); cpus *= 2) {
+    cpu_set_t* const set = CPU_ALLOC(cpus);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const bool known = sched_getaffinity(0, bytes, set) == 0;
+    for (int cpu = 0; known && cpu < cpus; ++cpu) {
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) allowed.push_back(cpu);
+    }
+    CPU_FREE(set);
+  }
+  return allowed;
+}
+
 absl::StatusOr<CpuBudget> ChooseCpuBudget(const CpuBudgetInputs& inputs) {
   if (inputs.flag_threads) {
     if (*inputs.flag_threads < 1 || *inputs.flag_threads > kMaxThreads) {
@@ -181,8 +141,8 @@ absl::StatusOr<CpuBudget> ChooseCpuBudget(const CpuBudgetInputs& inputs) {
   if (const std::optional<int64_t> threads = ParseOmpThreads(inputs.omp_num_threads)) {
     return CpuBudget{*threads, "OMP_NUM_THREADS"};
   }
-  CpuBudget budget{inputs.affinity_cpus ? *inputs.affinity_cpus : AffinityCpus(), "affinity"};
-  const CgroupLimits limits = ReadCgroupLimits(inputs);
+  CpuBudget budget{inputs.affinity_cpus ? *inputs.affinity_cpus : AffinityCount(), "affinity"};
+  const CgroupLimits limits = ReadCgroupLimits({inputs.proc_self_cgroup, inputs.cgroup_root});
   if (limits.cpuset_cpus && *limits.cpuset_cpus < budget.threads) {
     budget = {*limits.cpuset_cpus, "cpuset"};
   }

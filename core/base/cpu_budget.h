@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -30,6 +31,9 @@ struct CpuBudgetInputs {
 // cpuset and the affinity mask. INVALID_ARGUMENT for a flag below 1 or above 1024; an
 // OMP_NUM_THREADS that is no such number is passed over.
 absl::StatusOr<CpuBudget> ChooseCpuBudget(const CpuBudgetInputs& inputs);
+
+// The CPUs that this thread may run on, ascending; empty if the system won't say.
+std::vector<int> AffinityCpus();
 
 // The inputs of this process.
 CpuBudgetInputs SystemCpuBudgetInputs(std::optional<int64_t> flag_threads);

@@ -2,6 +2,10 @@
 #include "core/base/worker_pool.h"
 
 #include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <utility>
 
 namespace headwise {
 namespace {
@@ -20,7 +24,7 @@ void Pause() {
 
 void UseOneOpenMpThread() { omp_set_num_threads(1); }
 
-WorkerPool::WorkerPool(int threads) {
+WorkerPool::WorkerPool(int threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
   for (int worker = 1; worker < threads; ++worker) {
     helpers_.emplace_back([this, worker] { HelperLoop(worker); });
   }
@@ -65,8 +69,17 @@ void WorkerPool::Work(int worker) {
   }
 }
 
-void WorkerPool::HelperLoop(int worker) {
+void WorkerPool::Prepare(int worker) const {
   UseOneOpenMpThread();
+  if (cpus_.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpus_[static_cast<size_t>(worker) % cpus_.size()], &set);
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);  // refused: it runs where it may
+}
+
+void WorkerPool::HelperLoop(int worker) {
+  Prepare(worker);
   uint64_t seen = 0;
   for (;;) {
     for (int spin = 0; spin < kSpins; ++spin) {

@@ -20,20 +20,27 @@ class WorkerPool {
  public:
   using Task = absl::FunctionRef<void(int64_t task, int worker)>;
 
-  explicit WorkerPool(int threads);  // >= 1
+  // threads >= 1. With `cpus`, worker i stays on cpus[i % size] where the system allows it.
+  explicit WorkerPool(int threads, std::vector<int> cpus = {});
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
+  // Makes the calling thread a compute thread, as the helpers are: for the one that always calls
+  // Run.
+  void PrepareCaller() { Prepare(0); }
+
   // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
   void Run(int64_t count, Task task);
 
  private:
+  void Prepare(int worker) const;
   void HelperLoop(int worker);
   void Work(int worker);
 
+  const std::vector<int> cpus_;
   std::vector<std::thread> helpers_;
 
   Mutex mu_;

@@ -14,10 +14,29 @@ namespace {
 // How long cancellations that were sent together may take to arrive one after the other.
 constexpr std::chrono::milliseconds kBurst(3);
 
+// Multiply-adds of a batch, for each thread: some 50 ms of long requests, which whoever comes next
+// waits for, and 10 ms of short ones. Far more than batching gains from.
+constexpr double kLongBatchWork = 2.5e9;
+constexpr double kShortBatchWork = 5e8;
+
+// A request of higher priority may interrupt if one thread runs it in about 80 ms.
+constexpr double kUrgentWork = 4e9;
+
+// An interrupt is at most that part of the pass that it interrupts.
+constexpr double kInterruptShare = 0.125;
+constexpr double kUrgentShare = 0.5;
+
+double WorkOf(const WorkQueue::Items& batch) {
+  double work = 0.0;
+  for (const auto& item : batch) work += item->work;
+  return work;
+}
+
 }  // namespace
 
 Executor::Executor(const ExecutorOptions& options)
-    : options_(options), pool_(options.threads), queue_(options.queue_tokens) {
+    : options_(options), pool_(options.threads, options.cpus), queue_(options.queue) {
+  for (int i = 0; i < pool_.threads(); ++i) lanes_.push_back(std::make_unique<SideLane>());
   leader_ = std::thread([this] { Lead(); });
 }
 
@@ -41,21 +60,43 @@ Executor::~Executor() {
 absl::Status Executor::Enqueue(std::unique_ptr<WorkItem>* item) {
   MutexLock lock(&mu_);
   if (stop_) return absl::UnavailableError("server: shutting down; was a new request");
-  if (absl::Status alive = (*item)->Alive(options_.clock->Now()); !alive.ok()) {
+  const absl::Time now = options_.clock->Now();
+  if (absl::Status alive = (*item)->Alive(now); !alive.ok()) {
     CountDropped(alive);
     return alive;
   }
-  absl::Status pushed = queue_.Push(item);
+  absl::Status pushed = queue_.Push(item, now);
   if (!pushed.ok()) {
     ++stats_.refused_full;
     return pushed;
   }
+  PublishQueue();
   work_.Signal();
   return absl::OkStatus();
 }
 
 void Executor::CountDropped(const absl::Status& status) {
   (absl::IsCancelled(status) ? stats_.dropped_cancelled : stats_.dropped_expired) += 1;
+}
+
+void Executor::CountDropped(const WorkQueue::Dropped& dropped) {
+  for (const auto& [item, status] : dropped) CountDropped(status);
+}
+
+void Executor::CountPass(const WorkQueue::Items& batch) {
+  if (batch.empty()) return;
+  int64_t tokens = 0;
+  for (const auto& item : batch) tokens += item->input.query_rows;
+  ++stats_.passes;
+  stats_.pass_requests += static_cast<int64_t>(batch.size());
+  stats_.pass_tokens += tokens;
+  stats_.batch_requests.Add(static_cast<int64_t>(batch.size()));
+  stats_.batch_tokens.Add(tokens);
+}
+
+void Executor::PublishQueue() {
+  short_requests_.store(queue_.short_requests(), std::memory_order_relaxed);
+  top_long_priority_.store(queue_.top_long_priority(), std::memory_order_relaxed);
 }
 
 void Executor::AnswerDropped(WorkQueue::Dropped dropped) {
@@ -67,7 +108,8 @@ void Executor::DropDead() {
   {
     MutexLock lock(&mu_);
     queue_.TakeDead(options_.clock->Now(), &dropped);
-    for (const auto& [item, status] : dropped) CountDropped(status);
+    CountDropped(dropped);
+    PublishQueue();
   }
   AnswerDropped(std::move(dropped));
 }
@@ -114,6 +156,7 @@ void Executor::LetBurstArrive() {
 
 void Executor::LearnPace(const std::shared_ptr<const AttentionLayer>& layer, double work,
                          absl::Duration took) {
+  MutexLock lock(&mu_);
   std::erase_if(pace_, [](const auto& entry) { return entry.first.expired(); });
   if (took <= absl::ZeroDuration() || work <= 0.0) return;
   const double pace = absl::ToDoubleSeconds(took) / work;
@@ -121,44 +164,111 @@ void Executor::LearnPace(const std::shared_ptr<const AttentionLayer>& layer, dou
   if (!is_new) entry->second = std::min(entry->second, pace);
 }
 
+BatchRules Executor::MakeBatchRules() const {
+  const double threads = static_cast<double>(pool_.threads());
+  return {.max_requests = options_.max_batch_requests,
+          .max_tokens = options_.max_batch_tokens,
+          .max_long_work = kLongBatchWork * threads,
+          .max_short_work = kShortBatchWork * threads};
+}
+
+void Executor::WaitForCompany() {
+  if (options_.batch_delay <= absl::ZeroDuration()) return;
+  const auto end =
+      std::chrono::steady_clock::now() + absl::ToChronoMicroseconds(options_.batch_delay);
+  while (!stop_ && exclusive_.empty() && queue_.tokens() < options_.max_batch_tokens &&
+         (options_.max_batch_requests == 0 || queue_.requests() < options_.max_batch_requests) &&
+         work_.WaitUntil(&mu_, end)) {
+  }
+}
+
+bool Executor::Next(std::function<void()>* job, WorkQueue::Items* batch,
+                    WorkQueue::Dropped* dropped) {
+  MutexLock lock(&mu_);
+  while (!stop_ && queue_.empty() && exclusive_.empty()) work_.Wait(&mu_);
+  if (exclusive_.empty() && !stop_) WaitForCompany();
+  if (!exclusive_.empty()) {
+    *job = std::move(exclusive_.front());
+    exclusive_.pop_front();
+    return true;
+  }
+  if (stop_) return false;
+  const absl::Time now = options_.clock->Now();
+  *batch = queue_.TakeBatch(
+      MakeBatchRules(), now,
+      [&](const WorkItem& item) ABSL_NO_THREAD_SAFETY_ANALYSIS { return WorthStarting(item, now); },
+      dropped);
+  CountDropped(*dropped);
+  CountPass(*batch);
+  PublishQueue();
+  return true;
+}
+
+void Executor::RunBatch(WorkQueue::Items batch) {
+  const std::shared_ptr<const AttentionLayer> layer = batch.front()->layer;
+  Running running{.work = WorkOf(batch), .priority = batch.front()->priority};
+  for (const auto& item : batch) running.priority = std::max(running.priority, item->priority);
+  const bool is_long = batch.front()->work > WorkQueue::kShortWork;
+  Pass::BetweenTasks between;
+  if (is_long) between = [this, &running](int worker) { Interrupt(worker, running); };
+  const Pass::Outcome outcome =
+      Pass(std::move(batch), &pool_, &memory_, options_.clock, std::move(between)).Run();
+  if (outcome.complete) {
+    LearnPace(layer, running.work, outcome.took);
+  } else {
+    LetBurstArrive();
+  }
+  memory_.Trim();
+}
+
+bool Executor::HasInterrupt(const Running& running) const {
+  return short_requests_.load(std::memory_order_relaxed) > 0 ||
+         top_long_priority_.load(std::memory_order_relaxed) > running.priority;
+}
+
+void Executor::Interrupt(int worker, const Running& running) {
+  if (!HasInterrupt(running)) return;
+  SideLane& lane = *lanes_[static_cast<size_t>(worker)];
+  const absl::Time now = options_.clock->Now();
+  if (now < lane.rest_until) return;
+  WorkQueue::Items batch;
+  WorkQueue::Dropped dropped;
+  {
+    MutexLock lock(&mu_);
+    const InterruptRules rules{
+        .max_requests = options_.max_batch_requests,
+        .max_tokens = options_.max_batch_tokens,
+        .max_work = std::min(WorkQueue::kShortWork, running.work * kInterruptShare),
+        .above_priority = running.priority,
+        .max_urgent_work = std::min(kUrgentWork, running.work * kUrgentShare)};
+    batch = queue_.TakeInterrupt(
+        rules, now,
+        [&](const WorkItem& item)
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { return WorthStarting(item, now); },
+        &dropped);
+    CountDropped(dropped);
+    CountPass(batch);
+    if (!batch.empty()) ++stats_.interrupts;
+    PublishQueue();
+  }
+  AnswerDropped(std::move(dropped));
+  if (batch.empty()) return;
+  Pass(std::move(batch), &lane.pool, &lane.memory, options_.clock).Run();
+  lane.memory.Trim();
+  const absl::Time end = options_.clock->Now();
+  lane.rest_until = end + (end - now);
+}
+
 void Executor::Lead() {
-  UseOneOpenMpThread();
+  pool_.PrepareCaller();
   for (;;) {
     std::function<void()> job;
     WorkQueue::Items batch;
     WorkQueue::Dropped dropped;
-    {
-      MutexLock lock(&mu_);
-      while (!stop_ && queue_.empty() && exclusive_.empty()) work_.Wait(&mu_);
-      if (!exclusive_.empty()) {
-        job = std::move(exclusive_.front());
-        exclusive_.pop_front();
-      } else if (stop_) {
-        return;
-      } else {
-        const absl::Time now = options_.clock->Now();
-        batch = queue_.TakeBatch(
-            options_.max_batch_requests, options_.max_batch_tokens,
-            [&](const WorkItem& item) { return WorthStarting(item, now); }, &dropped);
-        for (const auto& [item, status] : dropped) CountDropped(status);
-        if (!batch.empty()) ++stats_.passes;
-        stats_.pass_requests += static_cast<int64_t>(batch.size());
-        for (const auto& item : batch) stats_.pass_tokens += item->input.query_rows;
-      }
-    }
+    if (!Next(&job, &batch, &dropped)) return;
     AnswerDropped(std::move(dropped));
     if (job) job();
-    if (batch.empty()) continue;
-    const std::shared_ptr<const AttentionLayer> layer = batch.front()->layer;
-    double work = 0.0;
-    for (const auto& item : batch) work += item->work;
-    const Pass::Outcome outcome = Pass(std::move(batch), &pool_, &memory_, options_.clock).Run();
-    if (outcome.complete) {
-      LearnPace(layer, work, outcome.took);
-    } else {
-      LetBurstArrive();
-    }
-    memory_.Trim();
+    if (!batch.empty()) RunBatch(std::move(batch));
   }
 }
 
@@ -166,6 +276,8 @@ ExecutorStats Executor::stats() const {
   MutexLock lock(&mu_);
   ExecutorStats stats = stats_;
   stats.queued_tokens = queue_.tokens();
+  stats.queued_requests = queue_.requests();
+  stats.queued_bytes = queue_.bytes();
   return stats;
 }
 

@@ -3,16 +3,20 @@
 #ifndef HEADWISE_CORE_BATCH_EXECUTOR_H_
 #define HEADWISE_CORE_BATCH_EXECUTOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/size_histogram.h"
 #include "core/base/worker_pool.h"
 #include "core/batch/pass.h"
 #include "core/batch/queue.h"
@@ -22,9 +26,11 @@ namespace headwise {
 
 struct ExecutorOptions {
   int threads = 1;                 // compute threads, the one that leads a pass included
+  std::vector<int> cpus;           // pin thread i to cpus[i]; empty: not pinned
   int64_t max_batch_requests = 0;  // 0: no limit
   int64_t max_batch_tokens = 16384;
-  int64_t queue_tokens = 1 << 20;
+  absl::Duration batch_delay;  // how long an idle executor waits for company; 0: not at all
+  QueueLimits queue;
   const Clock* clock = nullptr;  // not owned
 };
 
@@ -32,15 +38,24 @@ struct ExecutorStats {
   int64_t passes = 0;
   int64_t pass_requests = 0;
   int64_t pass_tokens = 0;
+  int64_t interrupts = 0;  // of the passes: those that ran inside a longer one
+  SizeHistogram batch_requests;
+  SizeHistogram batch_tokens;
   int64_t dropped_expired = 0;
   int64_t dropped_cancelled = 0;
   int64_t refused_full = 0;
   int64_t queued_tokens = 0;
+  int64_t queued_requests = 0;
+  int64_t queued_bytes = 0;
 };
 
-// Batches by group commit: while a pass runs, requests gather; when it ends, the next one takes all
-// that fit. There is no timer: an idle executor starts a lone request at once, and a request waits
-// for at most the running pass and those queued before it. Thread-safe.
+// Batches by group commit: while a pass runs, requests gather; when it ends, the next one takes
+// whose turn it is (WorkQueue) and all that fit. There is no timer unless `batch_delay` asks for
+// one: an idle executor starts a lone request at once. Thread-safe.
+//
+// A pass of long requests doesn't hold up short ones: between two of its tasks a worker runs a pass
+// of what is short, or of higher priority, on its own, while the others go on. Such a worker then
+// gives the long pass at least as much time as the short one took, so both get on.
 //
 // A request is not started if its deadline leaves less than half of the shortest time that its
 // layer ever took for as much work: it would compute for nobody, and the next one would start as
@@ -72,23 +87,45 @@ class Executor {
   ExecutorStats stats() const;
 
  private:
+  // What a worker needs to run a pass inside another one.
+  struct SideLane {
+    WorkerPool pool{1};
+    PassMemory memory;
+    absl::Time rest_until = absl::InfinitePast();  // the long pass's turn
+  };
+  // The pass that interrupts are measured against.
+  struct Running {
+    double work = 0.0;
+    int32_t priority = 0;
+  };
+
   void Lead();  // loop of the thread that leads passes
+  // Waits for work; false: the executor ends.
+  bool Next(std::function<void()>* job, WorkQueue::Items* batch, WorkQueue::Dropped* dropped);
+  void WaitForCompany() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  BatchRules MakeBatchRules() const;
+  void RunBatch(WorkQueue::Items batch);
+  void Interrupt(int worker, const Running& running);
+  bool HasInterrupt(const Running& running) const;
+
   void AnswerDropped(WorkQueue::Dropped dropped);
-  absl::Status WorthStarting(const WorkItem& item, absl::Time now) const;
+  absl::Status WorthStarting(const WorkItem& item, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After a pass that was called off: a client that goes away takes all its calls with it, and the
   // next in the queue is likely one of them. Waits a moment for the news.
   void LetBurstArrive();
   void LearnPace(const std::shared_ptr<const AttentionLayer>& layer, double work,
                  absl::Duration took);
+  void CountDropped(const WorkQueue::Dropped& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountDropped(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountPass(const WorkQueue::Items& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tells the workers, without a lock, what the queue holds. After each change of the queue.
+  void PublishQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ExecutorOptions options_;
   WorkerPool pool_;
-  PassMemory memory_;  // of the leader
-
-  // Fewest seconds that a unit of work took, for each layer in use. (A Duration is too coarse: a
-  // unit takes less than a nanosecond.) Of the leader.
-  std::map<std::weak_ptr<const AttentionLayer>, double, std::owner_less<>> pace_;
+  PassMemory memory_;                             // of the leader
+  std::vector<std::unique_ptr<SideLane>> lanes_;  // one a worker, which alone uses it
 
   mutable Mutex mu_;
   CondVar work_;
@@ -96,6 +133,13 @@ class Executor {
   std::deque<std::function<void()>> exclusive_ ABSL_GUARDED_BY(mu_);
   ExecutorStats stats_ ABSL_GUARDED_BY(mu_);
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  // Fewest seconds that a unit of work took, for each layer in use. (A Duration is too coarse: a
+  // unit takes less than a nanosecond.)
+  std::map<std::weak_ptr<const AttentionLayer>, double, std::owner_less<>> pace_
+      ABSL_GUARDED_BY(mu_);
+
+  std::atomic<int64_t> short_requests_{0};
+  std::atomic<int32_t> top_long_priority_{0};
 
   std::thread leader_;
 };

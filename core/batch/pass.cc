@@ -26,8 +26,12 @@ void PassMemory::Trim() {
 }
 
 Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
-           const Clock* clock)
-    : pool_(pool), memory_(memory), clock_(clock), started_(clock->Now()) {
+           const Clock* clock, BetweenTasks between_tasks)
+    : pool_(pool),
+      memory_(memory),
+      clock_(clock),
+      between_tasks_(std::move(between_tasks)),
+      started_(clock->Now()) {
   for (std::unique_ptr<WorkItem>& item : items) {
     members_.push_back(std::make_unique<Member>());
     members_.back()->index = static_cast<int64_t>(members_.size()) - 1;
@@ -37,6 +41,8 @@ Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassM
 
 Pass::Outcome Pass::Run() {
   Pack();
+  const int64_t pack_us = absl::ToInt64Microseconds(clock_->Now() - started_);
+  for (const auto& member : members_) member->result.pass.pack_us = pack_us;
   Project();
   Attend();
   ProjectOut();
@@ -73,6 +79,7 @@ void Pass::RunTasks(int64_t count, Task task) {
       return;
     }
     task(i, &memory_->workers[static_cast<size_t>(worker)]);
+    if (between_tasks_) between_tasks_(worker);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -37,8 +38,11 @@ struct PassMemory {
 // Use once, from one thread.
 class Pass {
  public:
+  // Called by a worker that has ended a task and not begun the next.
+  using BetweenTasks = std::function<void(int worker)>;
+
   Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
-       const Clock* clock);
+       const Clock* clock, BetweenTasks between_tasks = {});
 
   struct Outcome {
     bool complete = false;  // nobody was called off on the way
@@ -99,6 +103,7 @@ class Pass {
   WorkerPool* const pool_;
   PassMemory* const memory_;
   const Clock* const clock_;
+  const BetweenTasks between_tasks_;
   const absl::Time started_;
   PassData data_;
 };

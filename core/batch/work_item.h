@@ -45,6 +45,9 @@ struct WorkItem {
   RequestContext context;
   absl::Time accepted;
   double work = 0.0;                                     // estimated multiply-adds, EstimateWork
+  int64_t bytes = 0;                                     // of the tensors that came and will go
+  int32_t priority = 0;                                  // see WorkQueue
+  int64_t order = 0;                                     // of arrival; set by the queue
   std::function<void(absl::StatusOr<WorkResult>)> done;  // called exactly once
 
   // What the queue's bound counts: an empty request takes a place too.

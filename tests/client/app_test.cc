@@ -282,6 +282,23 @@ TEST_F(FileVerbsTest, ForwardPrintsTheJsonOfTheInterface) {
   EXPECT_THAT(script_.forward_request.outputs(), ElementsAre(v1::Y));
 }
 
+TEST_F(FileVerbsTest, ClientIdAndPriorityAreSent) {
+  Script script;
+  EXPECT_EQ(
+      RunWith(&script, {"--client-id", "alice", "forward", "m0", "--input", x_, "--priority", "-3"})
+          .exit_code,
+      0);
+  EXPECT_EQ(script.client_id, "alice");
+  EXPECT_EQ(script.forward_request.priority(), -3);
+  EXPECT_EQ(RunWith(&script, {"ablate", "m0", "--heads", "0", "--input", x_, "--priority", "9"})
+                .exit_code,
+            0);
+  EXPECT_EQ(script.client_id, "");
+  EXPECT_EQ(script.ablate_request.priority(), 9);
+  EXPECT_EQ(RunWith(&script, {"forward", "m0", "--input", x_, "--priority", "high"}).exit_code, 2);
+  EXPECT_EQ(RunWith(&script, {"--client-id", std::string(200, 'x'), "list"}).exit_code, 2);
+}
+
 TEST_F(FileVerbsTest, ForwardWritesTheTensorsAndShowsTheirStart) {
   *script_.forward.add_tensors() = SmallY();
   const std::string output = dir_.Path("out.safetensors");

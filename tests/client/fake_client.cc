@@ -16,6 +16,7 @@ class FakeClient : public Client {
     script_->forward_request = request;
     return Answer(script_->forward);
   }
+  std::unique_ptr<ForwardStream> OpenForwardStream() override { return nullptr; }
   absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
                                           const ProgressCallback&) override {
     script_->ablate_request = request;
@@ -95,6 +96,7 @@ Outcome RunWith(Script* script, const std::vector<std::string>& words, const Ter
                const ClientOptions& options) -> absl::StatusOr<std::unique_ptr<Client>> {
     script->target = target;
     script->timeout = options.timeout;
+    script->client_id = options.client_id;
     return std::make_unique<FakeClient>(script);
   };
   std::ostringstream out, err;

@@ -30,6 +30,7 @@ struct Script {
 
   std::string target;
   absl::Duration timeout;
+  std::string client_id;
   v1::ForwardRequest forward_request;
   v1::AblateRequest ablate_request;
   v1::LoadLayerRequest load_request;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "tests/e2e/calls.h"
 #include "tests/e2e/process.h"
 #include "tests/support/test_layer.h"
@@ -22,6 +26,39 @@ TEST(Memory, ForwardAtT4096NeedsLessThanATenthOfItsScores) {
   const int64_t grown = server.PeakResidentBytes() - before;
   constexpr int64_t kScoreBytes = kHeads * kLength * kLength * 4;
   EXPECT_LT(grown, kScoreBytes / 10) << "score tensor " << kScoreBytes;
+}
+
+// A layer that comes and goes leaves nothing behind, while clients call it throughout.
+TEST(Cases, S8_TwoHundredRoundsOfLoadAndUnloadKeepNothing) {
+  constexpr int64_t kLength = 32, kWidth = 512, kHeads = 8;  // 4 MiB of weights
+  ServerProcess server;
+  const auto client = ConnectTo(server);
+  const auto request = MakeForwardRequest("layer", RandomFloats(kLength * kWidth, 1), {kLength});
+  std::atomic<bool> stop{false};
+  std::atomic<int> bad{0};
+  std::thread caller([&] {
+    const auto own = ConnectTo(server);
+    while (!stop) {
+      const auto answer = own->Forward(request);
+      if (!answer.ok() && !absl::IsNotFound(answer.status())) ++bad;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  int64_t after_20 = 0;
+  for (int round = 1; round <= 200; ++round) {
+    UploadRandomLayer(client.get(), "layer", kWidth, kHeads);
+    EXPECT_TRUE(client->Forward(request).ok());
+    EXPECT_TRUE(client->UnloadLayer("layer").ok());
+    if (round == 20) after_20 = server.ResidentBytes();
+  }
+  stop = true;
+  caller.join();
+  EXPECT_EQ(bad, 0);
+  EXPECT_EQ(server.Metric("headwise_memory_bytes{kind=\"layers\"}"), 0.0);
+  RecordProperty("resident_percent_of_round_20",
+                 static_cast<int>(100 * server.ResidentBytes() / after_20));
+  // Messages of 4 MiB come and go; what 180 rounds would leak, of 4 MiB each, is far more.
+  EXPECT_LE(server.ResidentBytes(), after_20 + (int64_t{16} << 20));
 }
 
 }  // namespace

@@ -153,9 +153,11 @@ nlohmann::json ServerProcess::HeadwiseJson(std::vector<std::string> arguments) c
   return result.json();
 }
 
+std::string ServerProcess::MetricsText() const { return HttpGet(metrics_, "/metrics"); }
+
 double ServerProcess::Metric(const std::string& name) const {
   double sum = 0.0;
-  const std::string text = HttpGet(metrics_, "/metrics");
+  const std::string text = MetricsText();
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::ConsumePrefix(&line, name)) continue;
     if (line.empty() || (line[0] != '{' && line[0] != ' ')) continue;

@@ -45,6 +45,10 @@ class ServerProcess {
   // The same with --json; a failure fails the test and gives null.
   nlohmann::json HeadwiseJson(std::vector<std::string> arguments) const;
 
+  // What /metrics shows, and where (HOST:PORT).
+  std::string MetricsText() const;
+  const std::string& metrics_address() const { return metrics_; }
+
   // The value of a metric without labels, or the sum over its labels; 0 if there is none.
   double Metric(const std::string& name) const;
   // Waits until the metric is at least `value`; false after ten seconds.

@@ -140,8 +140,7 @@ TEST(CodecForward, RefusesWhatIsNotCarriedOut) {
   v1::ForwardRequest wire;
   *wire.mutable_input()->mutable_x() = MakeTensor(v1::F32, {1, 1}, 4);
   wire.set_priority(1);
-  EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kUnimplemented);
-  wire.set_priority(0);
+  EXPECT_TRUE(DecodeForward(wire).ok());
   wire.set_y_dtype(v1::BF16);
   EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kUnimplemented);
 }

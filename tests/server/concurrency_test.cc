@@ -70,7 +70,7 @@ TEST(Concurrency, LoadsUnloadsHealthAndMetrics) {
     health.Watch("layer/" + name, &watchers[static_cast<size_t>(thread)]);
     for (int round = 0; round < kRounds; ++round) {
       ASSERT_TRUE((*loader)->LoadNow(TwoHead(name)).ok());
-      metrics.RecordCall(name, "Forward", absl::StatusCode::kOk, absl::Milliseconds(1));
+      metrics.Record({name, "Forward", absl::OkStatus(), absl::Milliseconds(1)});
       EXPECT_EQ(health.Check("layer/" + name), Health::kServing);
       EXPECT_FALSE(metrics.Text().empty());
       ASSERT_TRUE((*loader)->Unload(name).ok());

@@ -92,6 +92,32 @@ TEST_F(DrainRpc, HurryGivesTheGraceUp) {
   }
 }
 
+TEST_F(DrainRpc, ALameDuckStillServes) {
+  ServerOptions options = TestOptions();
+  options.lame_duck = absl::Seconds(30);
+  StartReady(options);
+  const auto stub = v1::Headwise::NewStub(TcpChannel());
+  server_->BeginDrain();
+  std::thread stopper([this] { server_->Wait(); });
+  grpc::ClientContext health_context, context;
+  grpc::health::v1::HealthCheckResponse health;
+  ASSERT_TRUE(health_->Check(&health_context, {}, &health).ok());
+  EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  v1::ForwardResponse response;
+  EXPECT_TRUE(stub->Forward(&context, ToyForward(1), &response).ok());
+  server_->Hurry();  // a second signal gives the 30 s up
+  stopper.join();
+}
+
+TEST_F(DrainRpc, TheLameDuckEndsByItself) {
+  ServerOptions options = TestOptions();
+  options.lame_duck = absl::Milliseconds(20);
+  StartReady(options);
+  server_->BeginDrain();
+  server_->Wait();
+  EXPECT_EQ(server_->grpc_server(), nullptr);
+}
+
 TEST_F(DrainRpc, TwoServersCantShareAPort) {
   StartReady();
   ServerOptions second = TestOptions();

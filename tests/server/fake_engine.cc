@@ -96,6 +96,7 @@ void FakeEngine::Submit(const std::string& layer, const RequestContext& context,
   absl::Status status = GetLayer(layer).status();
   if (status.ok()) {
     MutexLock lock(&mu_);
+    last_context_ = context;
     if (held_) {
       waiting_.push_back({context, std::move(answer)});
       changed_.SignalAll();
@@ -176,6 +177,16 @@ void FakeEngine::Release() {
     waiting.swap(waiting_);
   }
   for (Waiting& each : waiting) each.answer(absl::OkStatus());
+}
+
+size_t FakeEngine::waiting() const {
+  MutexLock lock(&mu_);
+  return waiting_.size();
+}
+
+RequestContext FakeEngine::last_context() const {
+  MutexLock lock(&mu_);
+  return last_context_;
 }
 
 void FakeEngine::AwaitWaiting(size_t count) {

@@ -40,6 +40,9 @@ class FakeEngine final : public Engine {
   void Release();
   // Returns once `count` requests wait.
   void AwaitWaiting(size_t count);
+  size_t waiting() const;
+  // Of the last request that came.
+  RequestContext last_context() const;
 
   // A layer that needs no tensors.
   void AddLayer(const std::string& name);
@@ -60,6 +63,7 @@ class FakeEngine final : public Engine {
   bool held_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, LayerInfo, std::less<>> layers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, int64_t, std::less<>> versions_ ABSL_GUARDED_BY(mu_);
+  RequestContext last_context_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   EngineStats stats_ ABSL_GUARDED_BY(mu_);
 };

@@ -4,6 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "server/flag_table.h"
+
 namespace headwise {
 namespace {
 
@@ -85,6 +91,21 @@ TEST(Flags, HelpNamesEveryFlagWithItsDefault) {
   }
   EXPECT_THAT(help, HasSubstr("(default 127.0.0.1:8500)"));
   EXPECT_THAT(help, HasSubstr("(default 30s)"));
+}
+
+// docs/operations.md has every flag, and the default that --help prints.
+TEST(Flags, TheOperatorsPageHasThemAll) {
+  std::ifstream file(HEADWISE_TEST_DATA "/../../docs/operations.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  for (const FlagGroup& group : FlagGroups()) {
+    for (const Flag& flag : group.flags) {
+      const std::string shown = FlagDefault(flag);
+      const std::string row = absl::StrCat(
+          "| `--", flag.name, "` | ", shown.empty() ? "" : absl::StrCat("`", shown, "`"), " |");
+      EXPECT_THAT(page.str(), HasSubstr(row));
+    }
+  }
 }
 
 }  // namespace

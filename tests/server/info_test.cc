@@ -41,12 +41,11 @@ void ExpectRefused(const grpc::Status& status, const char* method) {
 
 TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
   StartReady();
-  grpc::ClientContext derive, analyze, audit, stream;
+  grpc::ClientContext derive, analyze, audit;
   v1::LoadLayerResponse layer;
   ExpectRefused(stub_->DeriveLayer(&derive, {}, &layer), "DeriveLayer");
   ExpectRefused(ReadAll(stub_->AnalyzeHeads(&analyze, {}).get()).status, "AnalyzeHeads");
   ExpectRefused(ReadAll(stub_->Audit(&audit, {}).get()).status, "Audit");
-  ExpectRefused(stub_->ForwardStream(&stream)->Finish(), "ForwardStream");
 }
 
 template <typename Request, typename Response, typename Stub>

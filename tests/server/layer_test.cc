@@ -113,6 +113,7 @@ TEST_F(LayerRpc, DemoLoadsTheTwoHeadLayersAndWhatTheRepositoryHas) {
 
 TEST_F(LayerRpc, AStartUpLayerThatFailsIsNamed) {
   ServerOptions options = TestOptions();
+  options.strict_start = true;
   options.loads = {{"bad", "nowhere", "0", "f32"}};
   Start(options);
   grpc::ClientContext context;
@@ -124,6 +125,40 @@ TEST_F(LayerRpc, AStartUpLayerThatFailsIsNamed) {
   const absl::Status status = server_->LoadStartupLayers();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("bad"));
+}
+
+TEST_F(LayerRpc, WithoutStrictStartTheRestIsServedAndTheServerIsNotReady) {
+  ServerOptions options = TestOptions();
+  options.loads = {{"bad", "nowhere", "0", "f32"}, {"good", "minilm", "0", "f32"}};
+  Start(options);
+  ASSERT_TRUE(server_->LoadStartupLayers().ok());
+  const auto health = [this](const std::string& name) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(name);
+    grpc::health::v1::HealthCheckResponse response;
+    EXPECT_TRUE(health_->Check(&context, request, &response).ok());
+    return response.status();
+  };
+  using Response = grpc::health::v1::HealthCheckResponse;
+  EXPECT_EQ(health(""), Response::NOT_SERVING);
+  EXPECT_EQ(health("layer/bad"), Response::NOT_SERVING);
+  EXPECT_EQ(health("layer/good"), Response::SERVING);
+  grpc::ClientContext list_context;
+  v1::ListLayersResponse list;
+  ASSERT_TRUE(stub_->ListLayers(&list_context, {}, &list).ok());
+  EXPECT_EQ(list.layers(0).name(), "bad");
+  EXPECT_EQ(list.layers(0).state(), v1::FAILED);
+  // A call can bring what is missing.
+  grpc::ClientContext load_context;
+  v1::LoadLayerRequest load;
+  load.set_name("bad");
+  load.set_checkpoint("minilm");
+  load.set_layer("3");
+  v1::LoadLayerResponse loaded;
+  ASSERT_TRUE(stub_->LoadLayer(&load_context, load, &loaded).ok());
+  EXPECT_EQ(health(""), Response::SERVING);
+  EXPECT_EQ(health("layer/bad"), Response::SERVING);
 }
 
 TEST_F(LayerRpc, TheRepositoryMustExist) {

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/refusal.h"
 #include "tests/server/server_fixture.h"
 
 namespace headwise {
@@ -30,7 +31,7 @@ TEST(Metrics, CountersAreThereFromTheStart) {
   EXPECT_THAT(text, HasSubstr("\nheadwise_dropped_total 0\n"));
   EXPECT_THAT(text, HasSubstr("\nheadwise_passes_total 0\n"));
   EXPECT_THAT(text, HasSubstr("headwise_requests_total{"));
-  EXPECT_THAT(text, HasSubstr("headwise_build_info{version=\"1.2.3\"} 1"));
+  EXPECT_THAT(text, HasSubstr("version=\"1.2.3\"} 1"));
 }
 
 TEST(Metrics, NamesOfCallersMakeNoSeries) {
@@ -38,11 +39,10 @@ TEST(Metrics, NamesOfCallersMakeNoSeries) {
   engine.AddLayer("toy");
   Metrics metrics(&engine, "1");
   metrics.Refresh();
-  metrics.RecordCall("none", "Forward", absl::StatusCode::kNotFound, absl::Seconds(1));
+  metrics.Record({"none", "Forward", absl::NotFoundError(""), absl::Seconds(1)});
   const std::string before = metrics.Text();
   for (int i = 0; i < 1000; ++i) {
-    metrics.RecordCall(absl::StrCat("none", i), "Forward", absl::StatusCode::kNotFound,
-                       absl::Seconds(1));
+    metrics.Record({absl::StrCat("none", i), "Forward", absl::NotFoundError(""), absl::Seconds(1)});
   }
   const std::string after = metrics.Text();
   EXPECT_EQ(Lines(after), Lines(before));
@@ -58,13 +58,45 @@ TEST(Metrics, SeriesGoWithTheirLayer) {
     const std::string name = absl::StrCat("layer", i);
     engine.AddLayer(name);
     metrics.Refresh();
-    metrics.RecordCall(name, "Forward", absl::StatusCode::kOk, absl::Seconds(1));
+    metrics.Record({name, "Forward", absl::OkStatus(), absl::Seconds(1)});
     EXPECT_THAT(metrics.Text(), HasSubstr("layer=\"" + name + "\""));
     ASSERT_TRUE(engine.UnloadLayer(name).ok());
     metrics.Refresh();
     EXPECT_THAT(metrics.Text(), Not(HasSubstr("layer=\"" + name + "\"")));
   }
   EXPECT_EQ(Lines(metrics.Text()), before);
+}
+
+TEST(Metrics, StagesTokensAndRefusals) {
+  FakeEngine engine;
+  engine.AddLayer("toy");
+  Metrics metrics(&engine, "1", [] { return std::map<std::string, int64_t>{{"requests", 42}}; });
+  metrics.Refresh();
+  PassInfo pass;
+  pass.lengths = {3, 4};
+  pass.queue_us = 1500;
+  pass.pack_us = 100;
+  pass.compute_us = 700;
+  metrics.Record(
+      {"toy", "Forward", absl::OkStatus(), absl::Milliseconds(3), &pass, absl::Microseconds(10)});
+  metrics.Record(
+      {"toy", "Forward", Refuse(Refusal::kQueueFull, "queue: full; was"), absl::Microseconds(5)});
+  const std::string text = metrics.Text();
+  for (const char* stage : {"queue", "pack", "compute", "encode"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat(
+                          "headwise_stage_seconds_count{layer=\"toy\",method=\"Forward\",stage=\"",
+                          stage, "\"} 1")));
+  }
+  EXPECT_THAT(text, HasSubstr("headwise_goodput_tokens_total{layer=\"toy\",method=\"Forward\"} 7"));
+  EXPECT_THAT(text, HasSubstr("headwise_refusals_total{reason=\"QUEUE_FULL\"} 1"));
+  EXPECT_THAT(text, HasSubstr("headwise_refusals_total{reason=\"CLIENT_LIMIT\"} 0"));
+  EXPECT_THAT(text, HasSubstr("headwise_memory_bytes{kind=\"requests\"} 42"));
+  EXPECT_THAT(text, HasSubstr("headwise_memory_bytes{kind=\"resident\"}"));
+  EXPECT_THAT(text, HasSubstr("headwise_batch_tokens_bucket{le=\"+Inf\"} 0"));
+  EXPECT_THAT(text, HasSubstr("headwise_throttled_periods_total"));
+  ASSERT_TRUE(engine.UnloadLayer("toy").ok());
+  metrics.Refresh();
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("toy")));
 }
 
 // The whole answer to one HTTP request.

@@ -8,6 +8,7 @@
 #include <future>
 #include <thread>
 
+#include "core/base/cpu_budget.h"
 #include "core/base/worker_pool.h"
 #include "core/engine.h"
 #include "tests/support/engine_helper.h"
@@ -100,6 +101,46 @@ TEST_F(ExecutorTest, OneRequestAPassWhereBatchingIsOff) {
   }
   for (auto& answer : answers) EXPECT_EQ(answer.get()->pass.batch_requests, 1);
   EXPECT_EQ(engine_->stats().passes, 5);
+}
+
+TEST_F(ExecutorTest, ABatchDelayGathersWhatComesSoon) {
+  EngineOptions options;
+  options.threads = 1;
+  options.batch_delay = absl::Seconds(20);  // ended by a full batch, not by the clock
+  options.limits.max_batch_tokens = 30;
+  engine_ = *Engine::Create(options);
+  Load(engine_.get(), "layer", RandomLayer(BasicSpec(16, 2), 1));
+  std::vector<std::future<Answer>> answers;
+  for (int i = 0; i < 3; ++i) answers.push_back(Ask(engine_.get(), Request()));
+  for (auto& answer : answers) EXPECT_EQ(answer.get()->pass.batch_requests, 3);
+}
+
+TEST_F(ExecutorTest, PinnedThreadsStayOnOneCpu) {
+  EngineOptions options;
+  options.threads = 2;
+  options.pin_threads = true;
+  engine_ = *Engine::Create(options);
+  size_t cpus = 0;
+  engine_->RunExclusive([&] { cpus = AffinityCpus().size(); });
+  EXPECT_EQ(cpus, 1u);
+}
+
+TEST_F(ExecutorTest, LayersHaveABudget) {
+  EngineLimits limits;
+  limits.layer_budget_bytes = 3 * (4 * 16 * 16 + 4 * 16) * 4;  // room for three
+  Make(limits);
+  const TestLayer layer = RandomLayer(BasicSpec(16, 2), 1);
+  Load(engine_.get(), "second", layer);
+  Load(engine_.get(), "third", layer);
+  const LayerTensors tensors(layer);
+  const auto load = [&] {
+    return engine_->LoadLayer({.name = "fourth"}, layer.spec, tensors.roles()).status();
+  };
+  EXPECT_TRUE(absl::IsResourceExhausted(load()));
+  EXPECT_THAT(std::string(load().message()), HasSubstr("--layer-budget-bytes"));
+  ASSERT_TRUE(engine_->UnloadLayer("second").ok());
+  EXPECT_TRUE(load().ok());
+  EXPECT_EQ(engine_->stats().layer_bytes, limits.layer_budget_bytes);
 }
 
 TEST_F(ExecutorTest, AFullQueueRefusesAtOnceAndRecovers) {

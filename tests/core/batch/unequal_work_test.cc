@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Short requests beside long ones, and urgent ones beside sweeps.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+
+#include "core/engine.h"
+#include "tests/support/compare.h"
+#include "tests/support/engine_helper.h"
+#include "tests/support/test_input.h"
+#include "tests/support/test_layer.h"
+
+namespace headwise {
+namespace {
+
+using Answer = absl::StatusOr<ForwardResult>;
+
+// Heads of width 1, where the softmax is all the work: some 100 ms for a few thousand tokens.
+constexpr int64_t kSlowWidth = 8, kSlowHeads = 8, kLong = 8000;
+
+class UnequalWork : public ::testing::TestWithParam<int64_t> {
+ protected:
+  UnequalWork() : engine_(MakeEngine(GetParam())) {
+    Load(engine_.get(), "slow", RandomLayer(BasicSpec(kSlowWidth, kSlowHeads), 1));
+    Load(engine_.get(), "quick", RandomLayer(BasicSpec(16, 2), 2));
+  }
+  ForwardRequest Long() {
+    return MakeForward("slow", TestInput(kSlowWidth, RandomFloats(kLong * kSlowWidth, 3)));
+  }
+  ForwardRequest Short(uint32_t seed = 4) {
+    return MakeForward("quick", TestInput(16, RandomFloats(10 * 16, seed)));
+  }
+  std::future<Answer> Ask(ForwardRequest request) {
+    auto promise = std::make_shared<std::promise<Answer>>();
+    std::future<Answer> answer = promise->get_future();
+    engine_->Forward(std::move(request),
+                     [promise](Answer result) { promise->set_value(std::move(result)); });
+    return answer;
+  }
+  void AwaitPasses(int64_t passes) {
+    while (engine_->stats().passes < passes) std::this_thread::yield();
+  }
+  static bool Running(const std::future<Answer>& answer) {
+    return answer.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  }
+
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(UnequalWork, ShortRequestsRunInsideALongPassWithTheSameBits) {
+  const std::vector<float> alone = ByName(ForwardNow(engine_.get(), Short())->outputs).at("y");
+  const std::vector<float> long_alone = ByName(ForwardNow(engine_.get(), Long())->outputs).at("y");
+  const int64_t before = engine_->stats().passes;
+  std::future<Answer> long_answer = Ask(Long());
+  AwaitPasses(before + 1);
+  for (int i = 0; i < 5; ++i) {
+    const Answer answer = Ask(Short()).get();
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_TRUE(SameBits(ByName(answer->outputs).at("y"), alone));
+  }
+  EXPECT_TRUE(Running(long_answer));
+  const Answer last = long_answer.get();
+  ASSERT_TRUE(last.ok());
+  EXPECT_TRUE(SameBits(ByName(last->outputs).at("y"), long_alone));
+  EXPECT_EQ(last->pass.batch_requests, 1);
+  EXPECT_GE(engine_->stats().interrupts, 5);
+}
+
+TEST_P(UnequalWork, AnOrdinaryRequestOvertakesASweepOnceItRuns) {
+  AblateRequest sweep;
+  const ForwardRequest input = Long();
+  sweep.layer = "slow";
+  sweep.input = input.input;
+  sweep.sweep = SweepKind::kLeaveOneOut;
+  std::promise<absl::Status> swept;
+  std::future<absl::Status> sweep_ended = swept.get_future();
+  engine_->Ablate(sweep,
+                  [&](absl::StatusOr<AblateResult> result) { swept.set_value(result.status()); });
+  AwaitPasses(1);
+  // Too large to count as short, but not for a sweep.
+  ForwardRequest medium =
+      MakeForward("slow", TestInput(kSlowWidth, RandomFloats(1500 * kSlowWidth, 5)));
+  EXPECT_TRUE(Ask(std::move(medium)).get().ok());
+  EXPECT_EQ(sweep_ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  EXPECT_TRUE(sweep_ended.get().ok());
+}
+
+TEST_P(UnequalWork, ShortRequestsQueuedBehindLongOnesDoNotWaitForThem) {
+  std::vector<std::future<Answer>> longs;
+  for (int i = 0; i < 4; ++i) longs.push_back(Ask(Long()));
+  AwaitPasses(1);
+  std::vector<std::future<Answer>> shorts;
+  for (uint32_t i = 0; i < 20; ++i) shorts.push_back(Ask(Short(10 + i)));
+  for (auto& answer : shorts) EXPECT_TRUE(answer.get().ok());
+  EXPECT_TRUE(Running(longs.back()));
+  for (auto& answer : longs) EXPECT_TRUE(answer.get().ok());
+}
+
+TEST_P(UnequalWork, ACancelledLongRequestStopsBetweenTasks) {
+  ForwardRequest request = Long();
+  request.context.cancel = std::make_shared<CancelToken>();
+  const std::shared_ptr<CancelToken> cancel = request.context.cancel;
+  const int64_t before = engine_->stats().passes;
+  std::future<Answer> answer = Ask(std::move(request));
+  AwaitPasses(before + 1);
+  cancel->Cancel();
+  const auto told = std::chrono::steady_clock::now();
+  EXPECT_TRUE(absl::IsCancelled(answer.get().status()));
+  EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::milliseconds(100));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, UnequalWork, ::testing::Values(1, 2));
+
+}  // namespace
+}  // namespace headwise
