@@ -10,9 +10,9 @@
 namespace headwise {
 namespace {
 
-// How often a helper looks for the next job before it sleeps: about 20 µs, the gap between two
-// stages of a pass. Waking a sleeping thread costs more than that.
-constexpr int kSpins = 400;
+// How often somebody looks before he sleeps: about 20 µs, the gap between two stages of a pass or
+// the end of a short task. Waking a sleeping thread costs more than that.
+constexpr int kSpins = 1000;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -31,10 +31,10 @@ WorkerPool::WorkerPool(int threads, std::vector<int> cpus) : cpus_(std::move(cpu
 }
 
 WorkerPool::~WorkerPool() {
+  stop_.store(true);
+  generation_.fetch_add(1);
   {
     MutexLock lock(&mu_);
-    stop_ = true;
-    generation_.fetch_add(1, std::memory_order_release);
     changed_.SignalAll();
   }
   for (std::thread& helper : helpers_) helper.join();
@@ -46,19 +46,29 @@ void WorkerPool::Run(int64_t count, Task task) {
     for (int64_t i = 0; i < count; ++i) task(i, 0);
     return;
   }
-  {
+  task_ = &task;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  running_helpers_.store(static_cast<int>(helpers_.size()));
+  generation_.fetch_add(1);
+  if (sleepers_.load() > 0) {
     MutexLock lock(&mu_);
-    task_ = &task;
-    count_ = count;
-    next_.store(0, std::memory_order_relaxed);
-    running_helpers_ = static_cast<int>(helpers_.size());
-    generation_.fetch_add(1, std::memory_order_release);
     changed_.SignalAll();
   }
   Work(0);
-  MutexLock lock(&mu_);
-  while (running_helpers_ > 0) changed_.Wait(&mu_);
+  WaitForHelpers();
   task_ = nullptr;
+}
+
+void WorkerPool::WaitForHelpers() {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (running_helpers_.load() == 0) return;
+    Pause();
+  }
+  MutexLock lock(&mu_);
+  sleepers_.fetch_add(1);
+  while (running_helpers_.load() > 0) changed_.Wait(&mu_);
+  sleepers_.fetch_sub(1);
 }
 
 void WorkerPool::Work(int worker) {
@@ -82,19 +92,20 @@ void WorkerPool::HelperLoop(int worker) {
   Prepare(worker);
   uint64_t seen = 0;
   for (;;) {
-    for (int spin = 0; spin < kSpins; ++spin) {
-      if (generation_.load(std::memory_order_acquire) != seen) break;
-      Pause();
-    }
-    {
+    for (int spin = 0; spin < kSpins && generation_.load() == seen; ++spin) Pause();
+    if (generation_.load() == seen) {
       MutexLock lock(&mu_);
-      while (generation_.load(std::memory_order_relaxed) == seen) changed_.Wait(&mu_);
-      seen = generation_.load(std::memory_order_relaxed);
-      if (stop_) return;
+      sleepers_.fetch_add(1);
+      while (generation_.load() == seen) changed_.Wait(&mu_);
+      sleepers_.fetch_sub(1);
     }
+    ++seen;
+    if (stop_.load()) return;
     Work(worker);
-    MutexLock lock(&mu_);
-    if (--running_helpers_ == 0) changed_.SignalAll();
+    if (running_helpers_.fetch_sub(1) == 1 && sleepers_.load() > 0) {
+      MutexLock lock(&mu_);
+      changed_.SignalAll();
+    }
   }
 }
 

@@ -38,6 +38,7 @@ class WorkerPool {
  private:
   void Prepare(int worker) const;
   void HelperLoop(int worker);
+  void WaitForHelpers();
   void Work(int worker);
 
   const std::vector<int> cpus_;
@@ -45,12 +46,15 @@ class WorkerPool {
 
   Mutex mu_;
   CondVar changed_;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  int running_helpers_ ABSL_GUARDED_BY(mu_) = 0;
-  // Counts jobs. Helpers spin on it for a moment before they sleep.
-  std::atomic<uint64_t> generation_{0};
+  // Both sides spin for a moment before they sleep, and wake the other only if it sleeps. Each
+  // counts itself as a sleeper, then looks once more, before it waits under mu_: so either it sees
+  // the other's news or the other sees it.
+  std::atomic<uint64_t> generation_{0};  // of jobs
+  std::atomic<int> running_helpers_{0};  // that have not finished this one
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
 
-  // The job: written under mu_ before generation_ moves, read by workers of that generation only.
+  // The job: written before generation_ moves, read by workers of that generation only.
   const Task* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};

@@ -58,6 +58,9 @@ Row MakeRow(const std::string& name, const Spread& spread, const char* unit);
 // Seconds of `work`: the best of a few runs that fill about `least_seconds`.
 double BestSeconds(double least_seconds, absl::FunctionRef<void()> work);
 
+// Seconds of one call.
+double SecondsOf(absl::FunctionRef<void()> work);
+
 // oneDNN's own matmul [m, k] x [k, n] with packed weights, in numbers of `dtype` (F32; BF16 with
 // BF16 results; I8: u8 x s8 with f32 results), by `threads` threads of its OpenMP team.
 class Matmul {
@@ -104,8 +107,6 @@ void ProjectionRows(const Settings& settings, std::vector<Row>* rows);
 void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows);
 void BatchRows(const Settings& settings, std::vector<Row>* rows);
 void ServiceRows(const Settings& settings, std::vector<Row>* rows);  // starts a server beside it
-void MemoryRows(const Settings& settings, std::vector<Row>* rows);   // full runs only
-void PeerRows(const Settings& settings, std::vector<Row>* rows);     // against other runtimes
 
 }  // namespace headwise::bench
 

@@ -8,15 +8,11 @@
 #include "tests/bench/bench.h"
 
 namespace headwise::bench {
-namespace {
-
-double Seconds(absl::FunctionRef<void()> work) {
+double SecondsOf(absl::FunctionRef<void()> work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
-
-}  // namespace
 
 Row MakeRow(const std::string& name, const Spread& spread, const char* unit) {
   return {.name = name,
@@ -40,10 +36,10 @@ Spread SpreadOf(std::vector<double> values) {
 }
 
 double BestSeconds(double least_seconds, absl::FunctionRef<void()> work) {
-  double best = Seconds(work);
+  double best = SecondsOf(work);
   double spent = best;
   for (int run = 1; run < 1000 && (run < 3 || spent < least_seconds); ++run) {
-    const double seconds = Seconds(work);
+    const double seconds = SecondsOf(work);
     best = std::min(best, seconds);
     spent += seconds;
   }

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -17,57 +19,95 @@
 namespace headwise::bench {
 namespace {
 
-// Error of y against the reference: dot products of D terms in f32, several in a row.
-constexpr double kTolerance = 1e-5;
+// Error of y against the reference: dot products of D terms, several in a row.
+double Tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 2e-2; }
 
 struct LayerCase {
   TestLayer layer;
   LayerSpec spec;  // resolved
-  int64_t batch, length;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> lengths;
   std::unique_ptr<TestInput> input;
   std::unique_ptr<Engine> engine;
 
+  // 2 a multiply-add; scores and weights as dense as they are.
   double flops() const {
-    const double n = static_cast<double>(batch * length);
     const double d = static_cast<double>(spec.d_model);
-    return 8.0 * n * d * d + 4.0 * n * static_cast<double>(length) * d;
+    double sum = 0.0;
+    for (const int64_t length : lengths) {
+      const double t = static_cast<double>(length);
+      sum += 8.0 * t * d * d + 4.0 * t * t * d;
+    }
+    return sum;
   }
 };
 
-std::unique_ptr<LayerCase> MakeLayerCase(const Settings& settings, int64_t batch, int64_t length,
-                                         int64_t d_model, int64_t heads) {
+struct Shape4 {
+  int64_t batch, length, d_model, heads;
+};
+
+std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, LayerSpec spec,
+                                    std::vector<int64_t> lengths, int threads = 0) {
   auto c = std::make_unique<LayerCase>();
-  c->batch = batch;
-  c->length = settings.Size(length, 1);
-  // The width keeps its divisor: heads stay equal.
-  const int64_t width = settings.Size(d_model / heads, 0) * heads;
-  c->layer = RandomLayer(BasicSpec(width, heads), 7);
-  auto spec = ResolveSpec(c->layer.spec);
-  CHECK(spec.ok()) << spec.status();
-  c->spec = *std::move(spec);
-  c->input =
-      std::make_unique<TestInput>(width, RandomFloats(batch * c->length * width, 11),
-                                  std::vector<int64_t>(static_cast<size_t>(batch), c->length));
-  c->engine = MakeEngine(settings.threads);
-  Load(c->engine.get(), "layer", c->layer);
+  c->dtype = dtype;
+  c->lengths = std::move(lengths);
+  const int64_t width = spec.d_model;
+  c->layer = RandomLayer(spec, 7);
+  auto resolved = ResolveSpec(c->layer.spec);
+  CHECK(resolved.ok()) << resolved.status();
+  c->spec = *std::move(resolved);
+  int64_t tokens = 0;
+  for (const int64_t length : c->lengths) tokens += length;
+  c->input = std::make_unique<TestInput>(width, RandomFloats(tokens * width, 11), c->lengths);
+  c->engine = MakeEngine(threads == 0 ? settings.threads : threads);
+  Load(c->engine.get(), "layer", c->layer, dtype);
   return c;
 }
 
-ForwardResult Forward(LayerCase* c) {
-  auto result = ForwardNow(c->engine.get(), MakeForward("layer", *c->input));
+std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, const Shape4& shape,
+                                    int threads = 0) {
+  // The width keeps its divisor: heads stay equal.
+  const int64_t width = settings.Size(shape.d_model / shape.heads, 0) * shape.heads;
+  return MakeCase(settings, dtype, BasicSpec(width, shape.heads),
+                  std::vector<int64_t>(static_cast<size_t>(shape.batch),
+                                       settings.Size(shape.length, 1)),
+                  threads);
+}
+
+ForwardResult Forward(LayerCase* c, uint32_t outputs = kOutputY) {
+  auto result = ForwardNow(c->engine.get(), MakeForward("layer", *c->input, outputs));
   CHECK(result.ok()) << result.status();
   return *std::move(result);
 }
 
-// 64 rows of the last sequence against the reference.
+// `count` forwards, each queued when the one before is answered: no client has to be woken up.
+void ForwardChain(LayerCase* c, int count) {
+  std::promise<void> ended;
+  std::function<void()> next = [&] {
+    c->engine->Forward(MakeForward("layer", *c->input),
+                       [&](const absl::StatusOr<ForwardResult>& result) {
+                         CHECK(result.ok()) << result.status();
+                         if (--count > 0) {
+                           next();
+                         } else {
+                           ended.set_value();
+                         }
+                       });
+  };
+  next();
+  ended.get_future().wait();
+}
+
+// 64 rows of the last sequence, all heads, against the reference.
 std::string CheckLayer(LayerCase* c) {
   const ForwardResult result = Forward(c);
   auto input = ReadReferenceInput(c->spec, c->input->get());
   CHECK(input.ok()) << input.status();
-  const int64_t first = (c->batch - 1) * c->length;
-  const int64_t step = std::max<int64_t>(1, c->length / 64);
+  const int64_t length = c->lengths.back();
+  const int64_t first = c->input->get().x.shape[0] - length;
+  const int64_t step = std::max<int64_t>(1, length / 64);
   ReferenceOptions options;
-  for (int64_t t = 0; t < c->length; t += step) options.rows.push_back(first + t);
+  for (int64_t t = 0; t < length; t += step) options.rows.push_back(first + t);
   const ReferenceSequence expected =
       ReferenceLayer(c->spec, c->layer.matrices).Run(*input, options).back();
   std::vector<double> actual;
@@ -75,13 +115,25 @@ std::string CheckLayer(LayerCase* c) {
     const float* y = result.outputs[0].floats() + row * c->spec.d_out;
     actual.insert(actual.end(), y, y + c->spec.d_out);
   }
-  return Compare(expected.y, actual, kTolerance);
+  return Compare(expected.y, actual, Tolerance(c->dtype));
 }
 
-void LayerRow(const Settings& settings, Peak* peak, const std::string& name, LayerCase* c,
+void LayerRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
+              const Shape4& shape, std::vector<Row>* rows) {
+  if (!settings.Wants(name)) return;
+  auto c = MakeCase(settings, dtype, shape);
+  rows->push_back(ShareOfPeak(settings, name, c->flops(), peak, [&] { Forward(c.get()); }));
+  rows->back().error = CheckLayer(c.get());
+}
+
+void SmallRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
               std::vector<Row>* rows) {
-  rows->push_back(ShareOfPeak(settings, name, c->flops(), peak, [&] { Forward(c); }));
-  rows->back().error = CheckLayer(c);
+  if (!settings.Wants(name)) return;
+  constexpr int kChain = 50;
+  auto c = MakeCase(settings, dtype, Shape4{1, 10, 512, 8});
+  rows->push_back(ShareOfPeak(settings, name, kChain * c->flops(), peak,
+                              [&] { ForwardChain(c.get(), kChain); }));
+  rows->back().error = CheckLayer(c.get());
 }
 
 AblateResult LeaveOneOut(LayerCase* c) {
@@ -119,7 +171,79 @@ std::string CheckLeaveOneOut(LayerCase* c) {
     const size_t head = i == 1 ? 0 : static_cast<size_t>(c->spec.heads - 1);
     actual.push_back(*result->ablations[head].pooled.relative_l2);
   }
-  return Compare(expected, actual, kTolerance);
+  return Compare(expected, actual, Tolerance(c->dtype));
+}
+
+void LeaveOneOutRow(const Settings& settings, const std::string& name, const Shape4& shape,
+                    std::vector<Row>* rows) {
+  if (!settings.Wants(name)) return;
+  auto c = MakeCase(settings, DType::kF32, shape);
+  rows->push_back(TimeRatio(
+      settings, name, [&] { LeaveOneOut(c.get()); }, [&] { Forward(c.get()); }));
+  rows->back().error = CheckLeaveOneOut(c.get());
+}
+
+void Int8Row(const Settings& settings, std::vector<Row>* rows) {
+  if (!settings.Wants("layer_int8_over_bf16")) return;
+  auto int8 = MakeCase(settings, DType::kI8, Shape4{8, 512, 768, 12});
+  auto bf16 = MakeCase(settings, DType::kBF16, Shape4{8, 512, 768, 12});
+  rows->push_back(TimeRatio(
+      settings, "layer_int8_over_bf16", [&] { Forward(int8.get()); },
+      [&] { Forward(bf16.get()); }));
+  rows->back().error = CheckLayer(int8.get());
+}
+
+// What a setting costs: the layer with it over the layer without.
+void SettingRow(const Settings& settings, const std::string& name,
+                const std::function<void(LayerSpec*)>& set, std::vector<Row>* rows) {
+  if (!settings.Wants(name)) return;
+  auto plain = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12});
+  LayerSpec spec = BasicSpec(plain->spec.d_model, 12);
+  set(&spec);
+  auto with = MakeCase(settings, DType::kF32, spec, plain->lengths);
+  rows->push_back(TimeRatio(
+      settings, name, [&] { Forward(with.get()); }, [&] { Forward(plain.get()); }));
+  rows->back().error = CheckLayer(with.get());
+}
+
+void WeightsRow(const Settings& settings, std::vector<Row>* rows) {
+  if (!settings.Wants("weights_over_plain")) return;
+  auto c = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12});
+  rows->push_back(TimeRatio(
+      settings, "weights_over_plain", [&] { Forward(c.get(), kOutputY | kOutputP); },
+      [&] { Forward(c.get()); }));
+  rows->back().error = CheckLayer(c.get());
+}
+
+// Lengths 16, 32, … 512 against sequences of one length with as many tokens and as much score work:
+// sum of squares over sum of lengths.
+void RaggedRow(const Settings& settings, std::vector<Row>* rows) {
+  if (!settings.Wants("ragged_over_equal")) return;
+  std::vector<int64_t> ragged, equal;
+  int64_t tokens = 0, pairs = 0;
+  for (int64_t length = 16; length <= 512; length += 16) {
+    ragged.push_back(length);
+    tokens += length;
+    pairs += length * length;
+  }
+  for (int64_t left = tokens; left > 0; left -= equal.back()) {
+    equal.push_back(std::min(left, (pairs + tokens - 1) / tokens));
+  }
+  const LayerSpec spec = BasicSpec(settings.Size(64, 0) * 12, 12);
+  auto one = MakeCase(settings, DType::kF32, spec, ragged);
+  auto other = MakeCase(settings, DType::kF32, spec, equal);
+  rows->push_back(TimeRatio(
+      settings, "ragged_over_equal", [&] { Forward(one.get()); }, [&] { Forward(other.get()); }));
+  rows->back().error = CheckLayer(one.get());
+}
+
+void ThreadsRow(const Settings& settings, std::vector<Row>* rows) {
+  if (!settings.Wants("two_threads_speedup")) return;
+  auto one = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12}, 1);
+  auto two = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12}, 2);
+  rows->push_back(TimeRatio(
+      settings, "two_threads_speedup", [&] { Forward(one.get()); }, [&] { Forward(two.get()); }));
+  rows->back().error = CheckLayer(two.get());
 }
 
 // Requests a second of `clients` threads that each ask again as soon as they are answered.
@@ -146,23 +270,37 @@ double RequestsPerSecond(LayerCase* c, int clients, double seconds) {
 }  // namespace
 
 void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
-  if (!settings.only.empty() && settings.only[0] != (char)0x6c) return;
-  auto wide = MakeLayerCase(settings, 8, 512, 768, 12);
-  LayerRow(settings, &peaks->f32, "layer_f32", wide.get(), rows);
-  rows->push_back(TimeRatio(
-      settings, "leave_one_out_over_forward", [&] { LeaveOneOut(wide.get()); },
-      [&] { Forward(wide.get()); }));
-  rows->back().error = CheckLeaveOneOut(wide.get());
-  auto short_sequences = MakeLayerCase(settings, 8, 128, 768, 12);
-  LayerRow(settings, &peaks->f32, "layer_f32_t128", short_sequences.get(), rows);
-  auto small = MakeLayerCase(settings, 1, 10, 512, 8);
-  LayerRow(settings, &peaks->f32, "layer_small", small.get(), rows);
+  const Shape4 wide{8, 512, 768, 12}, brief{8, 128, 768, 12};
+  LayerRow(settings, &peaks->f32, "layer_f32", DType::kF32, wide, rows);
+  LayerRow(settings, &peaks->bf16, "layer_bf16", DType::kBF16, wide, rows);
+  LayerRow(settings, &peaks->f32, "layer_f32_t128", DType::kF32, brief, rows);
+  LayerRow(settings, &peaks->bf16, "layer_bf16_t128", DType::kBF16, brief, rows);
+  Int8Row(settings, rows);
+  SmallRow(settings, &peaks->f32, "layer_small", DType::kF32, rows);
+  SmallRow(settings, &peaks->bf16, "layer_small_bf16", DType::kBF16, rows);
+  LeaveOneOutRow(settings, "leave_one_out_over_forward", wide, rows);
+  LeaveOneOutRow(settings, "leave_one_out_over_forward_wide", {1, 512, 4096, 32}, rows);
+  RaggedRow(settings, rows);
+  ThreadsRow(settings, rows);
+  SettingRow(
+      settings, "rope_over_plain",
+      [](LayerSpec* spec) { spec->rope.emplace().layout = RopeLayout::kHalf; }, rows);
+  SettingRow(
+      settings, "alibi_over_plain",
+      [](LayerSpec* spec) {
+        spec->position_bias.emplace();
+        for (int r = 1; r <= 12; ++r) spec->position_bias->slopes.push_back(0.01f * r);
+      },
+      rows);
+  SettingRow(
+      settings, "softcap_over_plain", [](LayerSpec* spec) { spec->softcap = 30.0; }, rows);
+  WeightsRow(settings, rows);
 }
 
 void BatchRows(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("batch_gain")) return;
-  auto c = MakeLayerCase(settings, 1, 1, 2048, 16);
-  const double seconds = settings.quick ? 0.3 : 1.0;
+  auto c = MakeCase(settings, DType::kF32, Shape4{1, 1, 2048, 16});
+  const double seconds = settings.quick ? 0.2 : 1.0;
   std::vector<double> gains;
   for (int i = 0; i < settings.repetitions(); ++i) {
     const double one = RequestsPerSecond(c.get(), 1, seconds);

@@ -111,8 +111,10 @@ int Main(int argc, char** argv) {
   std::fflush(stdout);
   std::vector<Row> rows;
   CoreRows(settings, &peaks, &rows);
+  ProjectionRows(settings, &rows);
   LayerRows(settings, &peaks, &rows);
   BatchRows(settings, &rows);
+  ServiceRows(settings, &rows);
   PrintRows(rows);
   if (!json.empty()) WriteJson(rows, json);
   for (const Row& row : rows) {
