@@ -73,7 +73,8 @@ class Engine {
 
   // Packs the weights and makes the layer available. `tensors` are only read during the call. A
   // layer in BF16 or I8 is first measured against its f32 form, which needs memory for both.
-  // INVALID_ARGUMENT (spec, shapes, name), UNIMPLEMENTED (a setting, by name), ALREADY_EXISTS.
+  // INVALID_ARGUMENT (spec, shapes, name), UNIMPLEMENTED (a setting, by name), ALREADY_EXISTS, what
+  // a tensor's `read` gives.
   virtual absl::StatusOr<LayerInfo> LoadLayer(const LoadOptions& options, const LayerSpec& spec,
                                               const std::vector<RoleTensor>& tensors) = 0;
 

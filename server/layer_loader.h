@@ -25,6 +25,7 @@ struct RepositoryLoad {
   std::string dir;
   std::string layer;  // "[PART.]I"
   bool replace = false;
+  DType dtype = DType::kF32;  // as LoadOptions
 };
 
 // A tensor that has been uploaded.
