@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kFewAblations = 4;
 constexpr int32_t kSweepPriority = -1;
 
-CountShape ShapeOf(const LayerSpec& spec, const LayerMatrices& matrices) {
+CountShape ShapeOf(const LayerSpec& spec, const LayerVectors& vectors) {
   CountShape shape;
   shape.d_model = spec.d_model;
   shape.d_memory = spec.d_memory;
@@ -36,17 +36,19 @@ CountShape ShapeOf(const LayerSpec& spec, const LayerMatrices& matrices) {
     shape.kv_dk.push_back(spec.kv_dk(g));
     shape.kv_dv.push_back(spec.kv_dv(g));
   }
-  shape.q_bias = !matrices.bq.empty();
-  shape.k_bias = !matrices.bk.empty();
-  shape.v_bias = !matrices.bv.empty();
-  shape.o_bias = !matrices.bo.empty();
+  shape.q_bias = !vectors.bq.empty();
+  shape.k_bias = !vectors.bk.empty();
+  shape.v_bias = !vectors.bv.empty();
+  shape.o_bias = !vectors.bo.empty();
   return shape;
 }
 
-int64_t ParameterBytes(const LayerMatrices& m, DType dtype) {
-  const size_t parameters = m.wq.size() + m.wk.size() + m.wv.size() + m.wo.size() + m.bq.size() +
-                            m.bk.size() + m.bv.size() + m.bo.size();
-  return static_cast<int64_t>(parameters * DTypeBytes(dtype));
+int64_t ParameterBytes(const LayerSpec& spec, const LayerVectors& v, DType dtype) {
+  const int64_t weights = spec.q_width() * spec.d_model +
+                          (spec.k_width() + spec.v_width()) * spec.d_memory +
+                          spec.d_out * spec.z_width();
+  const size_t biases = v.bq.size() + v.bk.size() + v.bv.size() + v.bo.size();
+  return (weights + static_cast<int64_t>(biases)) * static_cast<int64_t>(DTypeBytes(dtype));
 }
 
 // The path for a layer's numbers: the engine's, or primitives where a CPU has no microkernel (that
@@ -82,7 +84,7 @@ QueueLimits QueueLimitsOf(const EngineLimits& limits) {
           .client_requests = limits.client_queue_requests};
 }
 
-// Bytes that the tensors take as f32, which is what a layer keeps.
+// Bytes that the tensors take as f32: what a layer needs while it loads, also in reduced numbers.
 int64_t ParameterBytes(const std::vector<RoleTensor>& tensors) {
   int64_t elements = 0;
   for (const RoleTensor& tensor : tensors) elements += tensor.view.elements();
@@ -123,6 +125,12 @@ class LayerBytes {
                                " bytes of parameters (--layer-budget-bytes), unload some or retry "
                                "later; was ",
                                together - bytes, " and ", bytes, " more"));
+  }
+
+  // Once loaded: what of it stays.
+  void Keep(int64_t bytes) {
+    used_->fetch_sub(bytes_ - bytes);
+    bytes_ = bytes;
   }
 
  private:
@@ -168,8 +176,8 @@ class EngineImpl : public Engine {
                                                      RequestContext context);
   absl::StatusOr<std::unique_ptr<WorkItem>> MakeAblation(AblateRequest* request);
   absl::Status CheckOutputBytes(int64_t bytes) const;
-  absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayer(LayerInfo info,
-                                                                  const LayerMatrices& matrices);
+  absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayer(
+      LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
   // Queues the item, or answers it here if that is refused.
   void Submit(std::unique_ptr<WorkItem> item);
 
@@ -200,10 +208,10 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();
-  auto matrices = UnpackWeights(*resolved, tensors);
-  if (!matrices.ok()) {
+  auto vectors = UnpackVectors(*resolved, tensors);
+  if (!vectors.ok()) {
     store_.Abandon(options.name);
-    return matrices.status();
+    return vectors.status();
   }
   LayerInfo info{.name = options.name,
                  .version = *version,
@@ -213,19 +221,21 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
                  .spec = *std::move(resolved),
                  .tensors = {},
                  .count_shape = {},
-                 .weight_bytes = ParameterBytes(*matrices, options.dtype),
+                 .weight_bytes = 0,
                  .kernel_score_bytes = budget_.threads * kScoreTileBytes,
                  .reduced_error = {}};
-  info.count_shape = ShapeOf(info.spec, *matrices);
+  info.count_shape = ShapeOf(info.spec, *vectors);
+  info.weight_bytes = ParameterBytes(info.spec, *vectors, options.dtype);
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }
-  auto layer = MakeLayer(std::move(info), *matrices);
+  auto layer = MakeLayer(std::move(info), *vectors, tensors);
   if (!layer.ok()) {
     store_.Abandon(options.name);
     return layer.status();
   }
   LayerInfo loaded = (*layer)->info();
+  bytes->Keep(loaded.weight_bytes);
   // The last request that holds the layer gives its bytes back.
   const AttentionLayer* const raw = layer->get();
   store_.Publish(LayerStore::Handle(raw, [held = *std::move(layer), bytes](const auto*) mutable {
@@ -236,16 +246,27 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
 }
 
 absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayer(
-    LayerInfo info, const LayerMatrices& matrices) {
+    LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors) {
   LayerInfo full = info;
-  const DType dtype = info.dtype;
-  auto layer = AttentionLayer::Create(std::move(info), matrices, PathFor(kernel_, dtype));
-  if (!layer.ok()) return layer.status();
-  if (dtype == DType::kF32) return *std::move(layer);
   full.dtype = DType::kF32;
-  auto exact = AttentionLayer::Create(std::move(full), matrices, kernel_);
-  if (!exact.ok()) return exact.status();
-  auto error = MeasureReducedError(*layer, *std::move(exact), &executor_);
+  const DType dtype = info.dtype;
+  auto layer = AttentionLayer::Prepare(std::move(info), vectors, PathFor(kernel_, dtype));
+  if (!layer.ok()) return layer.status();
+  std::shared_ptr<AttentionLayer> exact;
+  if (dtype != DType::kF32) {
+    auto prepared = AttentionLayer::Prepare(std::move(full), vectors, kernel_);
+    if (!prepared.ok()) return prepared.status();
+    exact = *std::move(prepared);
+  }
+  const absl::Status packed =
+      UnpackRows((*layer)->spec(), tensors,
+                 [&](WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
+                   (*layer)->PackRows(matrix, first, count, rows);
+                   if (exact != nullptr) exact->PackRows(matrix, first, count, rows);
+                 });
+  if (!packed.ok()) return packed;
+  if (exact == nullptr) return *std::move(layer);
+  auto error = MeasureReducedError(*layer, std::move(exact), &executor_);
   if (!error.ok()) return error.status();
   (*layer)->set_reduced_error(*std::move(error));
   return *std::move(layer);

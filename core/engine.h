@@ -92,7 +92,7 @@ class Engine {
   // Packs the weights and makes the layer available. `tensors` are only read during the call. A
   // layer in BF16 or I8 is first measured against its f32 form, which needs memory for both.
   // INVALID_ARGUMENT (spec, shapes, name), UNIMPLEMENTED (a setting, by name), ALREADY_EXISTS,
-  // RESOURCE_EXHAUSTED (layer_budget_bytes).
+  // RESOURCE_EXHAUSTED (layer_budget_bytes), what a tensor's `read` gives.
   virtual absl::StatusOr<LayerInfo> LoadLayer(const LoadOptions& options, const LayerSpec& spec,
                                               const std::vector<RoleTensor>& tensors) = 0;
 

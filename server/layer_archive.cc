@@ -5,14 +5,18 @@
 
 namespace headwise {
 
+uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const char> bytes) {
+  return static_cast<uint32_t>(
+      absl::ExtendCrc32c(absl::crc32c_t{crc}, absl::string_view(bytes.data(), bytes.size())));
+}
+
 StoredPart DescribePart(std::string name, const OwnedTensor& tensor) {
-  const absl::string_view bytes(reinterpret_cast<const char*>(tensor.data.data()),
-                                tensor.data.size());
   StoredPart part;
   part.name = std::move(name);
   part.dtype = tensor.dtype;
   part.shape = tensor.shape;
-  part.crc32c = static_cast<uint32_t>(absl::ComputeCrc32c(bytes));
+  part.crc32c = ExtendCrc32c(
+      0, absl::MakeSpan(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()));
   return part;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/base/mutex.h"
 #include "core/base/tensor.h"
 #include "core/checkpoint/checkpoint.h"
@@ -35,6 +36,9 @@ struct StoredLayer {
   std::vector<TensorUse> uses;
   std::vector<StoredPart> parts;  // of distinct names
 };
+
+// The CRC32C of bytes that follow what has the CRC32C `crc` (0: nothing).
+uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const char> bytes);
 
 StoredPart DescribePart(std::string name, const OwnedTensor& tensor);
 

@@ -3,11 +3,13 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "core/format/file.h"
 #include "server/free_memory.h"
 
 namespace headwise {
@@ -24,6 +26,35 @@ absl::StatusOr<std::string> ResolveRepository(const std::string& repository) {
         absl::StrCat("repository: must be a folder that exists; was ", repository));
   }
   return root.string();
+}
+
+// The tensors of a checkpoint that `uses` names, read while the layer is packed; `parts` says of
+// each what was read of it by then. Both must outlive the tensors.
+absl::StatusOr<std::vector<RoleTensor>> ReadOnDemand(const Checkpoint& checkpoint,
+                                                     const std::vector<TensorUse>& uses,
+                                                     std::vector<StoredPart>* parts) {
+  std::map<absl::string_view, const StoredTensorInfo*> by_name;
+  for (const StoredTensorInfo& info : checkpoint.tensors()) by_name[info.name] = &info;
+  parts->resize(uses.size());
+  std::vector<RoleTensor> tensors;
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const StoredTensorInfo& info = *by_name.at(uses[i].name);
+    const std::optional<DType> dtype = DTypeFromName(info.dtype);
+    if (!dtype.has_value()) {
+      return absl::UnimplementedError(absl::StrCat("tensor \"", Printable(info.name), "\": dtype ",
+                                                   Printable(info.dtype), " isn't supported"));
+    }
+    StoredPart* const part = &(*parts)[i];
+    *part = {info.name, *dtype, info.shape, 0, std::nullopt};
+    const auto read = [&checkpoint, part](int64_t offset, absl::Span<char> out) {
+      absl::Status status = checkpoint.ReadPart(part->name, offset, out);
+      if (status.ok()) part->crc32c = ExtendCrc32c(part->crc32c, out);
+      return status;
+    };
+    tensors.push_back({uses[i].role, uses[i].name, {*dtype, info.shape, nullptr}, uses[i].head});
+    tensors.back().read = read;
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -68,24 +99,13 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const RepositoryLoad& load) {
       PlanLayer((*checkpoint)->config_json(), load.layer, (*checkpoint)->tensors());
   if (!plan.ok()) return plan.status();
 
-  std::vector<OwnedTensor> stored;
-  for (const TensorUse& use : plan->tensors) {
-    absl::StatusOr<OwnedTensor> tensor = (*checkpoint)->Read(use.name);
-    if (!tensor.ok()) return tensor.status();
-    stored.push_back(*std::move(tensor));
-  }
-  std::vector<RoleTensor> tensors;
-  for (size_t i = 0; i < stored.size(); ++i) {
-    const TensorUse& use = plan->tensors[i];
-    tensors.push_back({use.role, use.name, stored[i].view(), use.head});
-  }
-  plan->source.dir = load.dir;
   StoredLayer layer;
-  for (size_t i = 0; i < stored.size(); ++i) {
-    layer.parts.push_back(DescribePart(plan->tensors[i].name, stored[i]));
-  }
+  absl::StatusOr<std::vector<RoleTensor>> tensors =
+      ReadOnDemand(**checkpoint, plan->tensors, &layer.parts);
+  if (!tensors.ok()) return tensors.status();
+  plan->source.dir = load.dir;
   absl::StatusOr<LayerInfo> info =
-      Bring({load.name, load.replace, load.dtype, plan->source}, plan->spec, tensors);
+      Bring({load.name, load.replace, load.dtype, plan->source}, plan->spec, *tensors);
   if (info.ok()) Archive(*info, std::move(plan->tensors), std::move(layer));
   return info;
 }

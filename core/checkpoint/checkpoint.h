@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/layer/layer_info.h"
 #include "core/layer/spec.h"
@@ -75,6 +76,11 @@ class Checkpoint {
   // The bytes of one tensor. NOT_FOUND; DATA_LOSS if its file is gone, cut or changed;
   // UNIMPLEMENTED for a dtype that we don't know, by name.
   virtual absl::StatusOr<OwnedTensor> Read(absl::string_view name) const = 0;
+
+  // A stretch of one tensor's bytes from `offset` on; reads no others. INVALID_ARGUMENT if it
+  // doesn't lie inside the tensor; NOT_FOUND and DATA_LOSS as Read.
+  virtual absl::Status ReadPart(absl::string_view name, int64_t offset,
+                                absl::Span<char> out) const = 0;
 };
 
 // What a folder of the repository holds, for ListRepository.

@@ -105,17 +105,21 @@ class FolderCheckpoint : public Checkpoint {
   const std::vector<StoredTensorInfo>& tensors() const override { return tensors_; }
 
   absl::StatusOr<OwnedTensor> Read(absl::string_view name) const override {
-    const auto found = files_.find(std::string(name));
-    if (found == files_.end()) {
-      return absl::NotFoundError(
-          absl::StrCat("tensor: must be in the checkpoint; was missing: ", Printable(name)));
-    }
-    const absl::StatusOr<const SafetensorsFile*> file = OpenAgain(found->second);
-    if (!file.ok()) return InTensor(name, file.status());
+    const absl::StatusOr<const SafetensorsFile*> file = FileOf(name);
+    if (!file.ok()) return file.status();
     absl::StatusOr<OwnedTensor> tensor = (*file)->Read(name);
     // The index names a tensor that its shard doesn't hold.
     if (absl::IsNotFound(tensor.status())) return absl::DataLossError(tensor.status().message());
     return tensor;
+  }
+
+  absl::Status ReadPart(absl::string_view name, int64_t offset,
+                        absl::Span<char> out) const override {
+    const absl::StatusOr<const SafetensorsFile*> file = FileOf(name);
+    if (!file.ok()) return file.status();
+    absl::Status read = (*file)->ReadPart(name, offset, out);
+    if (absl::IsNotFound(read)) return absl::DataLossError(read.message());
+    return read;
   }
 
  private:
@@ -215,6 +219,17 @@ class FolderCheckpoint : public Checkpoint {
   static absl::Status InTensor(absl::string_view name, const absl::Status& status) {
     return absl::Status(status.code(),
                         absl::StrCat("tensor \"", Printable(name), "\": ", status.message()));
+  }
+
+  absl::StatusOr<const SafetensorsFile*> FileOf(absl::string_view name) const {
+    const auto found = files_.find(std::string(name));
+    if (found == files_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("tensor: must be in the checkpoint; was missing: ", Printable(name)));
+    }
+    absl::StatusOr<const SafetensorsFile*> file = OpenAgain(found->second);
+    if (!file.ok()) return InTensor(name, file.status());
+    return file;
   }
 
   // Opens a shard on first use and keeps it. DATA_LOSS if it isn't the file whose header was read.

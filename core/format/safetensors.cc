@@ -69,12 +69,31 @@ const SafetensorsEntry* SafetensorsFile::Find(absl::string_view name) const {
   return nullptr;
 }
 
-absl::StatusOr<OwnedTensor> SafetensorsFile::Read(absl::string_view name) const {
+absl::StatusOr<const SafetensorsEntry*> SafetensorsFile::Require(absl::string_view name) const {
   const SafetensorsEntry* const entry = Find(name);
-  if (entry == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat(Printable(path_), ": holds no tensor \"", Printable(name), "\""));
+  if (entry != nullptr) return entry;
+  return absl::NotFoundError(
+      absl::StrCat(Printable(path_), ": holds no tensor \"", Printable(name), "\""));
+}
+
+absl::Status SafetensorsFile::ReadPart(absl::string_view name, int64_t offset,
+                                       absl::Span<char> out) const {
+  const absl::StatusOr<const SafetensorsEntry*> entry = Require(name);
+  if (!entry.ok()) return entry.status();
+  const uint64_t bytes = (*entry)->end - (*entry)->begin;
+  if (offset < 0 || out.size() > bytes || static_cast<uint64_t>(offset) > bytes - out.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("part: must lie inside tensor \"",
+                                                   Printable(name), "\" of ", bytes, " bytes; was ",
+                                                   out.size(), " from ", offset));
   }
+  return ReadAt(fd_, path_, header_.data_begin + (*entry)->begin + static_cast<uint64_t>(offset),
+                out.data(), out.size());
+}
+
+absl::StatusOr<OwnedTensor> SafetensorsFile::Read(absl::string_view name) const {
+  const absl::StatusOr<const SafetensorsEntry*> found = Require(name);
+  if (!found.ok()) return found.status();
+  const SafetensorsEntry* const entry = *found;
   const absl::StatusOr<DType> dtype = EntryDType(*entry);
   if (!dtype.ok()) return WithPath(dtype.status(), path_);
   // A file that became shorter is seen before memory is taken for what is no longer there.

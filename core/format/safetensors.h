@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/format/file.h"
 
@@ -61,7 +62,12 @@ class SafetensorsFile {
   // NOT_FOUND; UNIMPLEMENTED (dtype, by name); DATA_LOSS if the file has become shorter.
   absl::StatusOr<OwnedTensor> Read(absl::string_view name) const;
 
+  // A stretch of the tensor's bytes from `offset` on, of whatever dtype. NOT_FOUND;
+  // INVALID_ARGUMENT if it doesn't lie inside the tensor; DATA_LOSS as Read.
+  absl::Status ReadPart(absl::string_view name, int64_t offset, absl::Span<char> out) const;
+
  private:
+  absl::StatusOr<const SafetensorsEntry*> Require(absl::string_view name) const;
   SafetensorsFile(std::string path, UniqueFd fd, SafetensorsHeader header);
   const std::string path_;
   const UniqueFd fd_;

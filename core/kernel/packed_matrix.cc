@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "core/base/dtype.h"
 #include "core/kernel/quantise.h"
+#include "core/kernel/vector_ops.h"
 
 namespace headwise {
 namespace {
@@ -16,10 +16,9 @@ namespace {
 constexpr int64_t kChunk = 1024;
 static_assert(kChunk <= kMaxExactDepth);
 
-// Where element (k, c) of a panel of `width` columns lies, k a packed row.
-size_t PanelIndex(int64_t group, int64_t width, int64_t k, int64_t c) {
-  return static_cast<size_t>(k / group * width * group + c * group + k % group);
-}
+// A group of a panel's interleaved rows is one of these in every type: one f32, two bf16, four s8.
+using Group = uint32_t;
+constexpr int64_t kGroupBytes = sizeof(Group);
 
 }  // namespace
 
@@ -35,10 +34,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const TileKernel>>> MakeRowKernels(Ke
   return kernels;
 }
 
-absl::StatusOr<PackedMatrix> PackedMatrix::Pack(KernelPath path, TileType type,
-                                                absl::Span<const float> weights,
-                                                absl::Span<const float> bias,
-                                                const MatrixShape& shape, int64_t ldc) {
+absl::StatusOr<PackedMatrix> PackedMatrix::Prepare(KernelPath path, TileType type,
+                                                   absl::Span<const float> bias,
+                                                   const MatrixShape& shape, int64_t ldc) {
   PackedMatrix packed;
   packed.type_ = type;
   packed.columns_ = shape.columns;
@@ -55,10 +53,18 @@ absl::StatusOr<PackedMatrix> PackedMatrix::Pack(KernelPath path, TileType type,
   int64_t column = 0;
   for (const int64_t width : shape.widths) {
     packed.blocks_.push_back({column, width, column * packed.packed_depth_});
-    packed.PackPanel(weights, packed.blocks_.back());
     column += width;
   }
   if (absl::Status made = packed.MakeKernels(path, ldc); !made.ok()) return made;
+  return packed;
+}
+
+absl::StatusOr<PackedMatrix> PackedMatrix::Pack(KernelPath path, TileType type,
+                                                absl::Span<const float> weights,
+                                                absl::Span<const float> bias,
+                                                const MatrixShape& shape, int64_t ldc) {
+  absl::StatusOr<PackedMatrix> packed = Prepare(path, type, bias, shape, ldc);
+  if (packed.ok()) packed->PackColumns(0, shape.columns, weights.data());
   return packed;
 }
 
@@ -74,40 +80,57 @@ void PackedMatrix::PlaceParts(const MatrixShape& shape) {
   }
 }
 
-void PackedMatrix::PackPanel(absl::Span<const float> weights, const Block& block) {
-  const int64_t group = Interleave(type_);
-  char* panel = panels_.as<char>() + block.offset * ElementBytes(type_);
-  std::vector<int8_t> steps(static_cast<size_t>(type_ == TileType::kU8S8 ? depth_ : 0));
-  for (int64_t c = 0; c < block.width; ++c) {
-    const size_t column = static_cast<size_t>(block.column + c);
-    const float* source = weights.data() + (block.column + c) * depth_;
-    if (type_ == TileType::kU8S8) {
-      column_scales_[column] = QuantiseScale(LargestMagnitude(source, depth_));
-      QuantiseWeights(source, column_scales_[column], depth_, steps.data());
-    }
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      const Part& part = parts_[p];
-      for (int64_t k = 0; k < part.width; ++k) {
-        const size_t at = PanelIndex(group, block.width, part.packed + k, c);
-        const int64_t from = part.begin + k;
-        switch (type_) {
-          case TileType::kF32:
-            reinterpret_cast<float*>(panel)[at] = source[from];
-            break;
-          case TileType::kBf16:
-            reinterpret_cast<uint16_t*>(panel)[at] = FloatToBf16(source[from]);
-            break;
-          case TileType::kU8S8:
-            reinterpret_cast<int8_t*>(panel)[at] = steps[static_cast<size_t>(from)];
-            part_sums_[p * static_cast<size_t>(columns_) + column] +=
-                steps[static_cast<size_t>(from)];
-            break;
-        }
+// A panel is the transposed of its columns, group by group. So the columns are turned into the
+// panel's numbers row by row, in order, and one transposition writes whole lines of the panel:
+// element by element, each of them would be touched once for every column.
+void PackedMatrix::PackColumns(int64_t first, int64_t count, const float* weights) {
+  constexpr int64_t kColumnsAtOnce = 64;
+  const int64_t row_bytes = packed_depth_ * ElementBytes(type_);
+  const int64_t groups = row_bytes / kGroupBytes;
+  std::vector<char> numbers(
+      static_cast<size_t>(type_ == TileType::kF32 ? 0 : kColumnsAtOnce * row_bytes));
+  for (const Block& block : blocks_) {
+    const int64_t end = std::min(first + count, block.column + block.width);
+    int64_t column = std::max(first, block.column);
+    for (int64_t taken = 0; column < end; column += taken) {
+      taken = std::min(end - column, kColumnsAtOnce);
+      const float* source = weights + (column - first) * depth_;
+      for (int64_t i = 0; i < taken && type_ != TileType::kF32; ++i) {
+        ConvertColumn(column + i, source + i * depth_, numbers.data() + i * row_bytes);
       }
-      if (type_ == TileType::kU8S8) {
-        column_sums_[column] += part_sums_[p * static_cast<size_t>(columns_) + column];
-      }
+      Group* panel = panels_.as<Group>() + block.offset * ElementBytes(type_) / kGroupBytes;
+      Transpose32(type_ == TileType::kF32 ? static_cast<const void*>(source) : numbers.data(),
+                  groups, taken, groups, panel + (column - block.column), block.width);
     }
+  }
+}
+
+void PackedMatrix::ConvertColumn(int64_t column, const float* weights, char* out) {
+  if (type_ == TileType::kU8S8) {
+    return QuantiseColumn(column, weights, reinterpret_cast<int8_t*>(out));
+  }
+  // What fills a part up was zero from the start and stays so.
+  for (const Part& part : parts_) {
+    ToBf16(weights + part.begin, part.width, reinterpret_cast<uint16_t*>(out) + part.packed);
+  }
+}
+
+void PackedMatrix::QuantiseColumn(int64_t column, const float* weights, int8_t* out) {
+  const size_t at = static_cast<size_t>(column);
+  const float scale = QuantiseScale(LargestMagnitude(weights, depth_));
+  column_scales_[at] = scale;
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const Part& part = parts_[p];
+    int8_t* const steps = out + part.packed;
+    QuantiseRow(weights + part.begin, scale, part.width, reinterpret_cast<uint8_t*>(steps));
+    int32_t sum = 0;
+    for (int64_t k = 0; k < part.width; ++k) {
+      // Without the offset of 128 that rows have: its bit is the sign's.
+      steps[k] = static_cast<int8_t>(static_cast<uint8_t>(steps[k]) ^ 0x80u);
+      sum += steps[k];
+    }
+    part_sums_[p * static_cast<size_t>(columns_) + at] = sum;
+    column_sums_[at] += sum;
   }
 }
 

@@ -41,7 +41,7 @@ struct MatrixShape {
 // W [columns, depth] (out x in) as blocks of columns: block b is a [depth, width_b] panel that the
 // product streams through once. In reduced types the rows of a panel lie interleaved, each part
 // filled up with zeros to whole groups. int8 has a scale a column, amax / 127.
-// Immutable; thread-safe.
+// Immutable once its weights are packed; thread-safe then.
 class PackedMatrix {
  public:
   struct Block {
@@ -52,8 +52,17 @@ class PackedMatrix {
 
   PackedMatrix() = default;
 
-  // `ldc` is the row stride of results. `bias` is [columns] or empty. UNIMPLEMENTED if `path` can't
-  // run here.
+  // A matrix whose weights are still to come by PackColumns. `ldc` is the row stride of results.
+  // `bias` is [columns] or empty. UNIMPLEMENTED if `path` can't run here.
+  static absl::StatusOr<PackedMatrix> Prepare(KernelPath path, TileType type,
+                                              absl::Span<const float> bias,
+                                              const MatrixShape& shape, int64_t ldc);
+
+  // Lays rows [first, first + count) of W out, f32 [count, depth]: that many columns of the result.
+  // Each row once and all of them, in any order, before the matrix is multiplied or shared.
+  void PackColumns(int64_t first, int64_t count, const float* weights);
+
+  // Both at once; `weights` [columns, depth].
   static absl::StatusOr<PackedMatrix> Pack(KernelPath path, TileType type,
                                            absl::Span<const float> weights,
                                            absl::Span<const float> bias, const MatrixShape& shape,
@@ -95,7 +104,9 @@ class PackedMatrix {
   };
 
   void PlaceParts(const MatrixShape& shape);
-  void PackPanel(absl::Span<const float> weights, const Block& block);
+  // Row `column` of W in the matrix's numbers, [packed_depth], and its scale and sums.
+  void ConvertColumn(int64_t column, const float* weights, char* out);
+  void QuantiseColumn(int64_t column, const float* weights, int8_t* out);
   absl::Status MakeKernels(KernelPath path, int64_t ldc);
   const char* PanelAt(const Block& block, int64_t packed_row) const;
   // C of int8 from s32 to f32. `sums` are those of the depth that was multiplied: [columns].

@@ -151,13 +151,6 @@ void QuantiseRow(const float* in, float scale, int64_t count, uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(QuantiseRowImpl)(in, scale, count, out);
 }
 
-void QuantiseWeights(const float* in, float scale, int64_t count, int8_t* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float steps = scale > 0.0f ? std::nearbyint(in[i] / scale) : 0.0f;
-    out[i] = static_cast<int8_t>(std::fmax(-127.0f, std::fmin(127.0f, steps)));
-  }
-}
-
 void DequantiseRow(float row_scale, const float* column_scales, const int32_t* column_sums,
                    int64_t count, float* sums) {
   HWY_DYNAMIC_DISPATCH(DequantiseRowImpl)(row_scale, column_scales, column_sums, count, sums);

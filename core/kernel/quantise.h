@@ -21,9 +21,6 @@ float LargestMagnitude(const float* in, int64_t count);
 // out[i] = 128 + round(in[i] / scale), ties to even; 128 for a scale of 0 or NaN.
 void QuantiseRow(const float* in, float scale, int64_t count, uint8_t* out);
 
-// The same without the offset, for weights.
-void QuantiseWeights(const float* in, float scale, int64_t count, int8_t* out);
-
 // In place: out[j] = row_scale * column_scales[j] * (sum[j] - 128 * column_sums[j]), where sum[j]
 // is the s32 at the same place. Exact 0 where a scale is 0; NaN where row_scale is.
 void DequantiseRow(float row_scale, const float* column_scales, const int32_t* column_sums,

@@ -25,15 +25,14 @@ std::vector<int64_t> BlockWidths(const std::vector<HeadBlock>& blocks) {
   return widths;
 }
 
-// [wk; wv] and their biases as one matrix; a missing bias beside a present one is zeros.
-void JoinKeysAndValues(const LayerSpec& spec, const LayerMatrices& matrices,
-                       std::vector<float>* weights, std::vector<float>* bias) {
-  *weights = matrices.wk;
-  weights->insert(weights->end(), matrices.wv.begin(), matrices.wv.end());
-  if (matrices.bk.empty() && matrices.bv.empty()) return;
-  bias->assign(static_cast<size_t>(spec.k_width() + spec.v_width()), 0.0f);
-  std::copy(matrices.bk.begin(), matrices.bk.end(), bias->begin());
-  std::copy(matrices.bv.begin(), matrices.bv.end(), bias->begin() + spec.k_width());
+// The bias of [wk; wv]: a missing one beside a present one is zeros.
+std::vector<float> JoinBiases(const LayerSpec& spec, const LayerVectors& vectors) {
+  std::vector<float> bias;
+  if (vectors.bk.empty() && vectors.bv.empty()) return bias;
+  bias.assign(static_cast<size_t>(spec.k_width() + spec.v_width()), 0.0f);
+  std::copy(vectors.bk.begin(), vectors.bk.end(), bias.begin());
+  std::copy(vectors.bv.begin(), vectors.bv.end(), bias.begin() + spec.k_width());
+  return bias;
 }
 
 }  // namespace
@@ -68,17 +67,44 @@ AttentionLayer::AttentionLayer(LayerInfo info) : info_(std::move(info)) {
   kv_blocks_.insert(kv_blocks_.end(), v_blocks.begin(), v_blocks.end());
 }
 
-absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Create(
-    LayerInfo info, const LayerMatrices& matrices, KernelPath path) {
+absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Prepare(LayerInfo info,
+                                                                        const LayerVectors& vectors,
+                                                                        KernelPath path) {
   std::shared_ptr<AttentionLayer> layer(new AttentionLayer(std::move(info)));
-  absl::Status status = layer->PackProjections(matrices, path);
+  absl::Status status = layer->PrepareProjections(vectors, path);
   if (status.ok()) status = layer->MakeKernels(path);
   if (!status.ok()) return status;
-  layer->KeepExtras(matrices);
+  layer->KeepExtras(vectors);
   return layer;
 }
 
-absl::Status AttentionLayer::PackProjections(const LayerMatrices& matrices, KernelPath path) {
+void AttentionLayer::PackRows(WeightMatrix matrix, int64_t first, int64_t count,
+                              const float* rows) {
+  switch (matrix) {
+    case WeightMatrix::kQ:
+      return wq_.PackColumns(first, count, rows);
+    case WeightMatrix::kK:
+      return wkv_.PackColumns(first, count, rows);
+    case WeightMatrix::kV:
+      return wkv_.PackColumns(k_width_ + first, count, rows);
+    case WeightMatrix::kO:
+      return wo_.PackColumns(first, count, rows);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Create(
+    LayerInfo info, const LayerMatrices& matrices, KernelPath path) {
+  auto layer = Prepare(std::move(info), matrices, path);
+  if (!layer.ok()) return layer;
+  const LayerSpec& spec = (*layer)->spec();
+  (*layer)->PackRows(WeightMatrix::kQ, 0, spec.q_width(), matrices.wq.data());
+  (*layer)->PackRows(WeightMatrix::kK, 0, spec.k_width(), matrices.wk.data());
+  (*layer)->PackRows(WeightMatrix::kV, 0, spec.v_width(), matrices.wv.data());
+  (*layer)->PackRows(WeightMatrix::kO, 0, spec.d_out, matrices.wo.data());
+  return layer;
+}
+
+absl::Status AttentionLayer::PrepareProjections(const LayerVectors& vectors, KernelPath path) {
   const LayerSpec& spec = info_.spec;
   const std::vector<int64_t> q_widths = BlockWidths(q_blocks_);
   const std::vector<int64_t> kv_widths = BlockWidths(kv_blocks_);
@@ -87,17 +113,15 @@ absl::Status AttentionLayer::PackProjections(const LayerMatrices& matrices, Kern
     tile_stride_ = std::max(tile_stride_, *std::max_element(widths->begin(), widths->end()));
   }
   tile_stride_ = RoundUp(tile_stride_, kTileStep);
-  std::vector<float> kv_weights, kv_bias;
-  JoinKeysAndValues(spec, matrices, &kv_weights, &kv_bias);
-  auto wq = PackedMatrix::Pack(path, project_type_, matrices.wq, matrices.bq,
-                               {spec.q_width(), spec.d_model, q_widths, {}}, tile_stride_);
+  auto wq = PackedMatrix::Prepare(path, project_type_, vectors.bq,
+                                  {spec.q_width(), spec.d_model, q_widths, {}}, tile_stride_);
   if (!wq.ok()) return wq.status();
-  auto wkv = PackedMatrix::Pack(path, project_type_, kv_weights, kv_bias,
-                                {spec.k_width() + spec.v_width(), spec.d_memory, kv_widths, {}},
-                                tile_stride_);
+  auto wkv = PackedMatrix::Prepare(path, project_type_, JoinBiases(spec, vectors),
+                                   {spec.k_width() + spec.v_width(), spec.d_memory, kv_widths, {}},
+                                   tile_stride_);
   if (!wkv.ok()) return wkv.status();
-  auto wo = PackedMatrix::Pack(path, project_type_, matrices.wo, matrices.bo,
-                               {spec.d_out, spec.z_width(), o_widths, spec.dv}, tile_stride_);
+  auto wo = PackedMatrix::Prepare(path, project_type_, vectors.bo,
+                                  {spec.d_out, spec.z_width(), o_widths, spec.dv}, tile_stride_);
   if (!wo.ok()) return wo.status();
   wq_ = *std::move(wq);
   wkv_ = *std::move(wkv);
@@ -115,17 +139,17 @@ absl::Status AttentionLayer::MakeKernels(KernelPath path) {
   return absl::OkStatus();
 }
 
-void AttentionLayer::KeepExtras(const LayerMatrices& matrices) {
+void AttentionLayer::KeepExtras(const LayerVectors& vectors) {
   const LayerSpec& spec = info_.spec;
   if (spec.rope.has_value()) rope_ = std::make_unique<RopeTable>(*spec.rope);
   if (spec.position_bias.has_value()) {
-    position_bias_ = std::make_unique<PositionBias>(spec, matrices.position_bias);
+    position_bias_ = std::make_unique<PositionBias>(spec, vectors.position_bias);
   }
-  sinks_ = matrices.sinks;
-  q_norm_ = matrices.q_norm;
-  k_norm_ = matrices.k_norm;
-  q_norm_bias_ = matrices.q_norm_bias;
-  k_norm_bias_ = matrices.k_norm_bias;
+  sinks_ = vectors.sinks;
+  q_norm_ = vectors.q_norm;
+  k_norm_ = vectors.k_norm;
+  q_norm_bias_ = vectors.q_norm_bias;
+  k_norm_bias_ = vectors.k_norm_bias;
 }
 
 const float* AttentionLayer::norm_weights(ProjectionRole role, int64_t head) const {

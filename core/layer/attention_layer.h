@@ -20,12 +20,20 @@
 
 namespace headwise {
 
-// Immutable after Create, shared by shared_ptr<const>: whoever holds it may use it from any thread,
-// and unloading frees it when the last holder lets go.
+// Immutable after Create or the last PackRows, shared by shared_ptr<const>: whoever holds it may
+// use it from any thread, and unloading frees it when the last holder lets go.
 class AttentionLayer {
  public:
-  // Packs the matrices of a resolved spec (`info.spec`) in the numbers of `info.dtype` (F32, BF16
-  // or I8). UNIMPLEMENTED if `path` can't run here.
+  // A layer whose matrices are still to come by PackRows, in the numbers of `info.dtype` (F32, BF16
+  // or I8); `info.spec` is resolved. UNIMPLEMENTED if `path` can't run here.
+  static absl::StatusOr<std::shared_ptr<AttentionLayer>> Prepare(LayerInfo info,
+                                                                 const LayerVectors& vectors,
+                                                                 KernelPath path);
+
+  // Rows [first, first + count) of a matrix, f32. Each row once, before the layer is shared.
+  void PackRows(WeightMatrix matrix, int64_t first, int64_t count, const float* rows);
+
+  // Both at once.
   static absl::StatusOr<std::shared_ptr<AttentionLayer>> Create(LayerInfo info,
                                                                 const LayerMatrices& matrices,
                                                                 KernelPath path);
@@ -84,9 +92,9 @@ class AttentionLayer {
 
  private:
   explicit AttentionLayer(LayerInfo info);
-  absl::Status PackProjections(const LayerMatrices& matrices, KernelPath path);
+  absl::Status PrepareProjections(const LayerVectors& vectors, KernelPath path);
   absl::Status MakeKernels(KernelPath path);
-  void KeepExtras(const LayerMatrices& matrices);
+  void KeepExtras(const LayerVectors& vectors);
   const float* OfHead(const std::vector<float>& values, const std::vector<int64_t>& offsets,
                       int64_t head) const;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layer/weights.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/layer/stored_weights.h"
 
 namespace headwise {
 namespace {
@@ -96,41 +98,37 @@ absl::Status CheckRoles(const LayerSpec& spec, const RoleMap& by_role) {
   return status;
 }
 
+absl::Status CheckShape(const RoleTensor& tensor, const Shape& expected) {
+  if (tensor.view.shape == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(tensor.name, ": ", TensorRoleName(tensor.role),
+                                                 " must have shape ", ShapeToString(expected),
+                                                 "; was ", ShapeToString(tensor.view.shape)));
+}
+
 absl::StatusOr<std::vector<float>> ReadTensor(const RoleTensor& tensor, const Shape& expected) {
-  if (tensor.view.shape != expected) {
-    return absl::InvalidArgumentError(absl::StrCat(tensor.name, ": ", TensorRoleName(tensor.role),
-                                                   " must have shape ", ShapeToString(expected),
-                                                   "; was ", ShapeToString(tensor.view.shape)));
+  if (absl::Status right = CheckShape(tensor, expected); !right.ok()) return right;
+  TensorView view = tensor.view;
+  std::vector<char> bytes;
+  if (view.data == nullptr && tensor.read != nullptr) {
+    bytes.resize(view.bytes());
+    if (absl::Status read = tensor.read(0, absl::MakeSpan(bytes)); !read.ok()) return read;
+    view.data = bytes.data();
   }
-  return ToFloats(tensor.view, tensor.name);
+  return ToFloats(view, tensor.name);
 }
 
-std::vector<float> Transposed(const std::vector<float>& in, int64_t rows, int64_t columns) {
-  std::vector<float> out(in.size());
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      out[static_cast<size_t>(RowOffset(c, rows, r))] =
-          in[static_cast<size_t>(RowOffset(r, columns, c))];
-    }
+// The stored weights' shapes and dtypes; whether they are there, CheckRoles has said.
+absl::Status CheckWeights(const LayerSpec& spec, const RoleMap& by_role,
+                          const std::vector<StoredWeight>& stored) {
+  for (const StoredWeight& weight : stored) {
+    const RoleTensor& tensor = *by_role.at(weight.weight);
+    Shape shape = {weight.rows, weight.depth};
+    if (spec.orientation == Orientation::kInOut) std::swap(shape[0], shape[1]);
+    absl::Status status = CheckShape(tensor, shape);
+    const TensorView empty{tensor.view.dtype, {0}, nullptr};
+    if (status.ok()) status = ConvertToFloat(empty, tensor.name, nullptr);
+    if (!status.ok()) return status;
   }
-  return out;
-}
-
-// A weight as [out, in], whatever its stored orientation.
-absl::StatusOr<std::vector<float>> ReadWeight(const LayerSpec& spec, const RoleTensor& tensor,
-                                              int64_t out_width, int64_t in_width) {
-  if (spec.orientation == Orientation::kOutIn) return ReadTensor(tensor, {out_width, in_width});
-  absl::StatusOr<std::vector<float>> stored = ReadTensor(tensor, {in_width, out_width});
-  if (!stored.ok()) return stored;
-  return Transposed(*stored, in_width, out_width);
-}
-
-absl::Status ReadWeightInto(const LayerSpec& spec, const RoleMap& by_role, TensorRole role,
-                            int64_t out_width, int64_t in_width, std::vector<float>* out) {
-  absl::StatusOr<std::vector<float>> weight =
-      ReadWeight(spec, *by_role.at(role), out_width, in_width);
-  if (!weight.ok()) return weight.status();
-  *out = *std::move(weight);
   return absl::OkStatus();
 }
 
@@ -145,111 +143,34 @@ absl::Status ReadBiasInto(const RoleMap& by_role, TensorRole role, int64_t width
   return absl::OkStatus();
 }
 
-enum class Part : uint8_t { kQ, kK, kV };
-
-// Consecutive rows of a fused weight that belong to one head of one part.
-struct Block {
-  Part part = Part::kQ;
-  int64_t rows = 0;
-};
-
-// The blocks of a fused weight from its first row to its last. Within each part the heads come in
-// axis order, so unpacking only appends. (PER_GROUP: a group's query heads in axis order.)
-std::vector<Block> FusedBlocks(const LayerSpec& spec) {
-  std::vector<Block> blocks;
-  if (spec.fused_layout == FusedLayout::kBlocks) {
-    return {{Part::kQ, spec.q_width()}, {Part::kK, spec.k_width()}, {Part::kV, spec.v_width()}};
-  }
-  for (int64_t group = 0; group < spec.kv_heads; ++group) {
-    if (spec.fused_layout == FusedLayout::kPerHead) {
-      blocks.push_back({Part::kQ, spec.dk[static_cast<size_t>(group)]});
-    } else {
-      for (size_t r = 0; r < spec.dk.size(); ++r) {
-        if (spec.query_to_kv[r] == group) blocks.push_back({Part::kQ, spec.dk[r]});
-      }
-    }
-    blocks.push_back({Part::kK, spec.kv_dk(group)});
-    blocks.push_back({Part::kV, spec.kv_dv(group)});
-  }
-  return blocks;
-}
-
-struct Parts {
-  std::vector<float> q, k, v;
-};
-
-// Deals the rows (of `columns` elements) of a fused tensor out to q, k and v.
-Parts SplitFused(const std::vector<Block>& blocks, const std::vector<float>& fused,
-                 int64_t columns) {
-  Parts parts;
-  auto row = fused.begin();
-  for (const Block& block : blocks) {
-    std::vector<float>& out = block.part == Part::kQ   ? parts.q
-                              : block.part == Part::kK ? parts.k
-                                                       : parts.v;
-    const auto end = row + block.rows * columns;
-    out.insert(out.end(), row, end);
-    row = end;
-  }
-  return parts;
-}
-
-absl::Status ReadFused(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
-  const std::vector<Block> blocks = FusedBlocks(spec);
-  const int64_t rows = spec.q_width() + spec.k_width() + spec.v_width();
+// A fused weight's bias, dealt out to q, k and v.
+absl::Status ReadFusedBias(const RoleMap& by_role, const StoredWeight& weight, LayerVectors* out) {
   std::vector<float> fused;
-  absl::Status status =
-      ReadWeightInto(spec, by_role, TensorRole::kQkvWeight, rows, spec.d_model, &fused);
-  if (!status.ok()) return status;
-  Parts weights = SplitFused(blocks, fused, spec.d_model);
-  out->wq = std::move(weights.q);
-  out->wk = std::move(weights.k);
-  out->wv = std::move(weights.v);
-  if (!by_role.contains(TensorRole::kQkvBias)) return absl::OkStatus();
-  status = ReadBiasInto(by_role, TensorRole::kQkvBias, rows, &fused);
-  if (!status.ok()) return status;
-  Parts biases = SplitFused(blocks, fused, 1);
-  out->bq = std::move(biases.q);
-  out->bk = std::move(biases.k);
-  out->bv = std::move(biases.v);
+  absl::Status status = ReadBiasInto(by_role, weight.bias, weight.rows, &fused);
+  if (!status.ok() || fused.empty()) return status;
+  auto begin = fused.begin();
+  for (const WeightStretch& stretch : weight.stretches) {
+    std::vector<float>& bias = stretch.matrix == WeightMatrix::kQ   ? out->bq
+                               : stretch.matrix == WeightMatrix::kK ? out->bk
+                                                                    : out->bv;
+    bias.insert(bias.end(), begin, begin + stretch.rows);
+    begin += stretch.rows;
+  }
   return absl::OkStatus();
 }
 
-// k and v in one [k of all; v of all], q apart.
-absl::Status ReadQAndKv(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
-  const std::vector<Block> blocks = {{Part::kK, spec.k_width()}, {Part::kV, spec.v_width()}};
-  const int64_t rows = spec.k_width() + spec.v_width();
-  std::vector<float> fused;
-  absl::Status status =
-      ReadWeightInto(spec, by_role, TensorRole::kQWeight, spec.q_width(), spec.d_model, &out->wq);
-  status.Update(ReadWeightInto(spec, by_role, TensorRole::kKvWeight, rows, spec.d_memory, &fused));
-  if (!status.ok()) return status;
-  Parts weights = SplitFused(blocks, fused, spec.d_memory);
-  out->wk = std::move(weights.k);
-  out->wv = std::move(weights.v);
-  if (!by_role.contains(TensorRole::kKvBias)) return absl::OkStatus();
-  status = ReadBiasInto(by_role, TensorRole::kKvBias, rows, &fused);
-  if (!status.ok()) return status;
-  Parts biases = SplitFused(blocks, fused, 1);
-  out->bk = std::move(biases.k);
-  out->bv = std::move(biases.v);
-  return absl::OkStatus();
-}
-
-absl::Status ReadSeparate(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
-  absl::Status status =
-      ReadWeightInto(spec, by_role, TensorRole::kQWeight, spec.q_width(), spec.d_model, &out->wq);
-  status.Update(
-      ReadWeightInto(spec, by_role, TensorRole::kKWeight, spec.k_width(), spec.d_memory, &out->wk));
-  status.Update(
-      ReadWeightInto(spec, by_role, TensorRole::kVWeight, spec.v_width(), spec.d_memory, &out->wv));
+// A fused weight may have its bias in one, or q, k and v theirs apart.
+absl::Status ReadBiases(const LayerSpec& spec, const RoleMap& by_role,
+                        const std::vector<StoredWeight>& stored, LayerVectors* out) {
+  absl::Status status;
+  for (const StoredWeight& weight : stored) {
+    if (weight.stretches.size() > 1) status.Update(ReadFusedBias(by_role, weight, out));
+  }
+  status.Update(ReadBiasInto(by_role, TensorRole::kQBias, spec.q_width(), &out->bq));
+  status.Update(ReadBiasInto(by_role, TensorRole::kKBias, spec.k_width(), &out->bk));
+  status.Update(ReadBiasInto(by_role, TensorRole::kVBias, spec.v_width(), &out->bv));
+  status.Update(ReadBiasInto(by_role, TensorRole::kOBias, spec.d_out, &out->bo));
   return status;
-}
-
-absl::Status ReadProjections(const LayerSpec& spec, const RoleMap& by_role, LayerMatrices* out) {
-  if (spec.fused_layout == FusedLayout::kSeparate) return ReadSeparate(spec, by_role, out);
-  if (by_role.contains(TensorRole::kKvWeight)) return ReadQAndKv(spec, by_role, out);
-  return ReadFused(spec, by_role, out);
 }
 
 // The heads' own tensors of a QK-norm, one after the other.
@@ -292,7 +213,7 @@ absl::Status ReadNormInto(const LayerSpec& spec, const Given& given, TensorRole 
   return absl::OkStatus();
 }
 
-absl::Status ReadQkNorm(const LayerSpec& spec, const Given& given, LayerMatrices* out) {
+absl::Status ReadQkNorm(const LayerSpec& spec, const Given& given, LayerVectors* out) {
   std::vector<int64_t> kv_widths;
   for (int64_t g = 0; g < spec.kv_heads; ++g) kv_widths.push_back(spec.kv_dk(g));
   absl::Status status = ReadNormInto(spec, given, TensorRole::kQNorm, spec.dk, &out->q_norm);
@@ -306,7 +227,7 @@ absl::Status ReadQkNorm(const LayerSpec& spec, const Given& given, LayerMatrices
 }
 
 // Sinks, the table of position biases and QK-norms, each exactly where the spec has it.
-absl::Status ReadExtras(const LayerSpec& spec, const Given& given, LayerMatrices* out) {
+absl::Status ReadExtras(const LayerSpec& spec, const Given& given, LayerVectors* out) {
   absl::Status status;
   if (spec.sinks) {
     status.Update(Require(given.whole, TensorRole::kSinks));
@@ -400,8 +321,8 @@ const char* TensorRoleName(TensorRole role) {
   return "UNKNOWN";
 }
 
-absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
-                                            const std::vector<RoleTensor>& tensors) {
+absl::StatusOr<LayerVectors> UnpackVectors(const LayerSpec& spec,
+                                           const std::vector<RoleTensor>& tensors) {
   const absl::StatusOr<Given> given = ByRole(tensors);
   if (!given.ok()) return given.status();
   const RoleMap& by_role = given->whole;
@@ -409,15 +330,39 @@ absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
   status.Update(CheckNormRoles(spec, *given));
   if (!status.ok()) return status;
 
-  LayerMatrices matrices;
-  status = ReadProjections(spec, by_role, &matrices);
-  status.Update(ReadBiasInto(by_role, TensorRole::kQBias, spec.q_width(), &matrices.bq));
-  status.Update(ReadBiasInto(by_role, TensorRole::kKBias, spec.k_width(), &matrices.bk));
-  status.Update(ReadBiasInto(by_role, TensorRole::kVBias, spec.v_width(), &matrices.bv));
-  status.Update(ReadWeightInto(spec, by_role, TensorRole::kOWeight, spec.d_out, spec.z_width(),
-                               &matrices.wo));
-  status.Update(ReadBiasInto(by_role, TensorRole::kOBias, spec.d_out, &matrices.bo));
-  if (status.ok()) status = ReadExtras(spec, *given, &matrices);
+  const std::vector<StoredWeight> stored =
+      ListStoredWeights(spec, by_role.contains(TensorRole::kKvWeight));
+  LayerVectors vectors;
+  status = CheckWeights(spec, by_role, stored);
+  if (status.ok()) status = ReadBiases(spec, by_role, stored, &vectors);
+  if (status.ok()) status = ReadExtras(spec, *given, &vectors);
+  if (!status.ok()) return status;
+  return vectors;
+}
+
+absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
+                                            const std::vector<RoleTensor>& tensors) {
+  absl::StatusOr<LayerVectors> vectors = UnpackVectors(spec, tensors);
+  if (!vectors.ok()) return vectors.status();
+  LayerMatrices matrices{*std::move(vectors)};
+  const auto allot = [](std::vector<float>* matrix, int64_t rows, int64_t depth) {
+    matrix->resize(static_cast<size_t>(rows * depth));
+  };
+  allot(&matrices.wq, spec.q_width(), spec.d_model);
+  allot(&matrices.wk, spec.k_width(), spec.d_memory);
+  allot(&matrices.wv, spec.v_width(), spec.d_memory);
+  allot(&matrices.wo, spec.d_out, spec.z_width());
+  const absl::Status status = UnpackRows(
+      spec, tensors, [&](WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
+        std::vector<float>& out = matrix == WeightMatrix::kQ   ? matrices.wq
+                                  : matrix == WeightMatrix::kK ? matrices.wk
+                                  : matrix == WeightMatrix::kV ? matrices.wv
+                                                               : matrices.wo;
+        const int64_t depth = matrix == WeightMatrix::kQ   ? spec.d_model
+                              : matrix == WeightMatrix::kO ? spec.z_width()
+                                                           : spec.d_memory;
+        std::copy_n(rows, count * depth, out.begin() + first * depth);
+      });
   if (!status.ok()) return status;
   return matrices;
 }

@@ -4,10 +4,14 @@
 #define HEADWISE_CORE_LAYER_WEIGHTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/layer/spec.h"
 
@@ -37,23 +41,34 @@ enum class TensorRole : uint8_t {
 // "Q_WEIGHT", …
 const char* TensorRoleName(TensorRole role);
 
-// A stored tensor with its place in the layer. `view` must outlive the call that it is given to.
+// Fills `out` with the bytes of a tensor from `offset` on. DATA_LOSS if they can't be had.
+using ReadTensorBytes = std::function<absl::Status(int64_t offset, absl::Span<char> out)>;
+
+// A stored tensor with its place in the layer. `view` and `read` must outlive the call that they
+// are given to.
 struct RoleTensor {
   TensorRole role = TensorRole::kQWeight;
   std::string name;  // as stored, for messages and `show`
-  TensorView view;   // F32, BF16, F16 or F64
+  TensorView view;   // F32, BF16, F16 or F64; without data where `read` gives it
   // Which head's row of a QK-norm this is, where each head has a tensor of its own [dk]; -1: the
   // tensor is the whole role.
   int64_t head = -1;
+  // Gives the bytes front to back, each once: a layer is packed while its weights are read, so that
+  // they are never in memory whole.
+  ReadTensorBytes read = nullptr;
 };
 
-// The layer's parameters as f32, each role apart, heads in axis order, out x in:
-// row r of `wq` makes column r of q. Biases are empty where the layer has none.
-struct LayerMatrices {
-  std::vector<float> wq;  // [sum dk over H, D]
-  std::vector<float> wk;  // [sum dk over G, d_memory]
-  std::vector<float> wv;  // [sum dv over G, d_memory]
-  std::vector<float> wo;  // [d_out, sum dv over H]
+// Matrices of a layer, out x in.
+enum class WeightMatrix : uint8_t {
+  kQ,  // [sum dk over H, D]
+  kK,  // [sum dk over G, d_memory]
+  kV,  // [sum dv over G, d_memory]
+  kO,  // [d_out, sum dv over H]
+};
+
+// A layer's parameters that are no matrix, as f32, each role apart, heads in axis order. Biases are
+// empty where the layer has none.
+struct LayerVectors {
   std::vector<float> bq;  // [sum dk over H]
   std::vector<float> bk;  // [sum dk over G]
   std::vector<float> bv;  // [sum dv over G]
@@ -68,10 +83,29 @@ struct LayerMatrices {
   std::vector<float> position_bias;  // T5: [buckets, H]
 };
 
-// Unpacks `tensors` by the resolved `spec`'s orientation and fused layout. A QK-norm of the span
-// HEADS may be stored as one tensor, [H, dk] or flat, or as a tensor for each head; a bias of it is
-// optional and LAYER_NORM's only. INVALID_ARGUMENT for a missing or doubled role, one that the spec
-// has no use for, a wrong shape (naming tensor, expected and actual) or a dtype that is no float.
+// All of them: row r of `wq` makes column r of q.
+struct LayerMatrices : LayerVectors {
+  std::vector<float> wq, wk, wv, wo;  // as WeightMatrix says
+};
+
+// What is no matrix among `tensors`, by the resolved `spec`'s fused layout; the weights are checked
+// but not read. A QK-norm of the span HEADS may be stored as one tensor, [H, dk] or flat, or as a
+// tensor for each head; a bias of it is optional and LAYER_NORM's only. INVALID_ARGUMENT for a
+// missing or doubled role, one that the spec has no use for, a wrong shape (naming tensor, expected
+// and actual) or a dtype that is no float; what `read` gives.
+absl::StatusOr<LayerVectors> UnpackVectors(const LayerSpec& spec,
+                                           const std::vector<RoleTensor>& tensors);
+
+// Takes rows [first, first + count) of a matrix, f32; they last as long as the call.
+using TakeRows =
+    absl::FunctionRef<void(WeightMatrix matrix, int64_t first, int64_t count, const float* rows)>;
+
+// Hands every row of every matrix over, about 1 MiB at a time, whatever the stored orientation and
+// fused layout. Only for what UnpackVectors has found right. What `read` gives.
+absl::Status UnpackRows(const LayerSpec& spec, const std::vector<RoleTensor>& tensors,
+                        TakeRows take);
+
+// Both.
 absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
                                             const std::vector<RoleTensor>& tensors);
 

@@ -284,6 +284,30 @@ TEST(PackedMatrix, PartsAreMultipliedApartAndAddUp) {
   }
 }
 
+TEST(PackedMatrix, ColumnsMayComeInAnyPiecesAndOrder) {
+  constexpr int64_t kColumns = 230, kDepth = 52, kRows = 3;
+  const std::vector<int64_t> widths = {128, 64, 38}, parts = {5, 1, 16, 30};
+  const std::vector<float> weights = RandomFloats(kColumns * kDepth, 3);
+  const std::vector<float> a = RandomFloats(kRows * kDepth, 4);
+  for (const TileType type : kTypes) {
+    const MatrixShape shape{kColumns, kDepth, widths, parts};
+    auto whole = PackedMatrix::Pack(BestKernelPath(type), type, weights, {}, shape, 128);
+    auto pieces = PackedMatrix::Prepare(BestKernelPath(type), type, {}, shape, 128);
+    ASSERT_TRUE(whole.ok() && pieces.ok());
+    for (const auto& [first, count] : {std::pair{70, 160}, {0, 1}, {3, 67}, {1, 2}}) {
+      pieces->PackColumns(first, count, weights.data() + first * kDepth);
+    }
+    RowScratch scratch;
+    const TileRows rows = whole->MakeRows(a.data(), kRows, nullptr, &scratch);
+    for (size_t block = 0; block < widths.size(); ++block) {
+      std::vector<float> expected(kRows * 128), actual(kRows * 128);
+      whole->MultiplyBlock(block, rows, expected.data());
+      pieces->MultiplyBlock(block, rows, actual.data());
+      EXPECT_EQ(actual, expected) << "block " << block;
+    }
+  }
+}
+
 TEST(PackedMatrix, AllZeroRowsAndChannelsAreExactZerosInInt8) {
   std::vector<float> weights = RandomFloats(70 * 8, 1), a = RandomFloats(2 * 8, 2);
   std::fill_n(weights.begin() + 3 * 8, 8, 0.0f);

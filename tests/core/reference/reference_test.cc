@@ -119,7 +119,10 @@ TEST(Reference, GroupedHeadsShareConsecutively) {
   spec.d_out = 4;
   TestLayer layer;
   layer.spec = *ResolveSpec(spec);
-  layer.matrices = {{1, 1, 1, 1}, {1, 1}, {10, 20}, Identity(4), {}, {}, {}, {}};
+  layer.matrices.wq = {1, 1, 1, 1};
+  layer.matrices.wk = {1, 1};
+  layer.matrices.wv = {10, 20};
+  layer.matrices.wo = Identity(4);
   EXPECT_TRUE(AllNear(Y(layer, TestInput(1, {1})), Doubles{10, 10, 20, 20}, 0.0));
   layer.spec.query_to_kv = {1, 0, 1, 0};
   EXPECT_TRUE(AllNear(Y(layer, TestInput(1, {1})), Doubles{20, 10, 20, 10}, 0.0));

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What loading a layer costs: bytes read and memory.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/calls.h"
+#include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
+#include "tests/support/temp_dir.h"
+
+namespace headwise {
+namespace {
+
+constexpr int64_t kWidth = 4096, kHeads = 32;
+
+// A safetensors header in the making: tensors one after the other.
+class HeaderMaker {
+ public:
+  explicit HeaderMaker(std::string dtype, int64_t element_bytes)
+      : dtype_(std::move(dtype)), element_bytes_(element_bytes) {}
+
+  void Add(const std::string& name, int64_t rows, int64_t columns) {
+    const int64_t end = end_ + rows * columns * element_bytes_;
+    absl::StrAppend(&json_, json_.empty() ? "{" : ",", "\"", name, "\":{\"dtype\":\"", dtype_,
+                    "\",\"shape\":[", rows, ",", columns, "],\"data_offsets\":[", end_, ",", end,
+                    "]}");
+    end_ = end;
+  }
+
+  // Writes a file whose tensors are a hole: zeros that take no room on disk.
+  void Write(const TempDir& dir, const std::string& file) const {
+    const std::string head = SafetensorsBytes(absl::StrCat(json_, "}"), "");
+    const std::string path = dir.Write(file, head);
+    ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(head.size()) + end_), 0);
+  }
+
+ private:
+  const std::string dtype_;
+  const int64_t element_bytes_;
+  std::string json_;
+  int64_t end_ = 0;
+};
+
+// LLaMA, two layers of 4096 in f32 between 4 GB of other tensors.
+void WriteCheckpoint(const TempDir& dir) {
+  dir.Write("large/config.json",
+            absl::StrCat(R"({"model_type":"llama","hidden_size":)", kWidth,
+                         R"(,"num_attention_heads":)", kHeads, R"(,"num_key_value_heads":)", kHeads,
+                         R"(,"num_hidden_layers":2,"rope_theta":10000.0})"));
+  HeaderMaker header("F32", 4);
+  header.Add("model.embed_tokens.weight", 128000, kWidth);
+  for (const int layer : {0, 1}) {
+    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+      header.Add(absl::StrCat(prefix, "self_attn.", name, ".weight"), kWidth, kWidth);
+    }
+    header.Add(absl::StrCat(prefix, "mlp.up_proj.weight"), 4 * kWidth, kWidth);
+  }
+  header.Add("lm_head.weight", 128000, kWidth);
+  header.Write(dir, "large/model.safetensors");
+}
+
+// Bytes that the process has read from files, from /proc.
+int64_t ReadBytesSoFar(pid_t pid) {
+  std::ifstream io(absl::StrCat("/proc/", pid, "/io"));
+  std::string key;
+  int64_t bytes = 0;
+  io >> key >> bytes;
+  EXPECT_EQ(key, "rchar:");
+  return bytes;
+}
+
+v1::LoadLayerRequest LoadRequest(const std::string& name, const std::string& layer) {
+  v1::LoadLayerRequest request;
+  request.set_name(name);
+  request.set_checkpoint("large");
+  request.set_layer(layer);
+  return request;
+}
+
+TEST(Load, ALayerOfALargeCheckpointReadsItsOwnBytesAndTakesLittleMore) {
+  const TempDir repository;
+  WriteCheckpoint(repository);
+  const ServerProcess server({"--repository", repository.path()});
+  const auto client = ConnectTo(server);
+  const int64_t read_before = ReadBytesSoFar(server.pid());
+  const int64_t peak_before = server.PeakResidentBytes();
+  const auto loaded = client->LoadLayer(LoadRequest("one", "1"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  constexpr int64_t kLayerBytes = 4 * kWidth * kWidth * 4;
+  const int64_t read = ReadBytesSoFar(server.pid()) - read_before;
+  const int64_t grown = server.PeakResidentBytes() - peak_before;
+  RecordProperty("bytes_read_over_layer", absl::StrCat(static_cast<double>(read) / kLayerBytes));
+  RecordProperty("peak_over_layer", absl::StrCat(static_cast<double>(grown) / kLayerBytes));
+  std::printf("read %.4f, peak memory %.4f of the layer's bytes\n",
+              static_cast<double>(read) / kLayerBytes, static_cast<double>(grown) / kLayerBytes);
+  EXPECT_GE(read, kLayerBytes);
+  EXPECT_LT(read, kLayerBytes + (1 << 20));
+  EXPECT_LT(grown, kLayerBytes * 22 / 10);
+}
+
+}  // namespace
+}  // namespace headwise
