@@ -59,7 +59,7 @@ std::string CheckShape(ServiceCase* c) {
   const auto answer = c->client->Forward(c->request);
   if (!answer.ok()) return answer.status().ToString();
   const auto own = ForwardNow(c->engine.get(), MakeForward(kLayer, *c->input));
-  const size_t bytes = answer->outputs(0).data().size();
+  const size_t bytes = answer->tensors(0).data().size();
   return bytes == own->outputs[0].data.size() ? "" : "another number of bytes than in process";
 }
 
