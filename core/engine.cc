@@ -16,6 +16,7 @@
 #include "core/kernel/quantise.h"
 #include "core/kernel/tile_kernel.h"
 #include "core/layer/attention_layer.h"
+#include "core/layer/layer_bytes.h"
 #include "core/layer/store.h"
 
 namespace headwise {
@@ -24,32 +25,6 @@ namespace {
 // Ablations beyond that many are a sweep, which runs at this priority or below.
 constexpr int64_t kFewAblations = 4;
 constexpr int32_t kSweepPriority = -1;
-
-CountShape ShapeOf(const LayerSpec& spec, const LayerVectors& vectors) {
-  CountShape shape;
-  shape.d_model = spec.d_model;
-  shape.d_memory = spec.d_memory;
-  shape.d_out = spec.d_out;
-  shape.dk = spec.dk;
-  shape.dv = spec.dv;
-  for (int64_t g = 0; g < spec.kv_heads; ++g) {
-    shape.kv_dk.push_back(spec.kv_dk(g));
-    shape.kv_dv.push_back(spec.kv_dv(g));
-  }
-  shape.q_bias = !vectors.bq.empty();
-  shape.k_bias = !vectors.bk.empty();
-  shape.v_bias = !vectors.bv.empty();
-  shape.o_bias = !vectors.bo.empty();
-  return shape;
-}
-
-int64_t ParameterBytes(const LayerSpec& spec, const LayerVectors& v, DType dtype) {
-  const int64_t weights = spec.q_width() * spec.d_model +
-                          (spec.k_width() + spec.v_width()) * spec.d_memory +
-                          spec.d_out * spec.z_width();
-  const size_t biases = v.bq.size() + v.bk.size() + v.bv.size() + v.bo.size();
-  return (weights + static_cast<int64_t>(biases)) * static_cast<int64_t>(DTypeBytes(dtype));
-}
 
 // The path for a layer's numbers: the engine's, or primitives where a CPU has no microkernel (that
 // gives the right numbers) for one of them.
@@ -84,13 +59,6 @@ QueueLimits QueueLimitsOf(const EngineLimits& limits) {
           .client_requests = limits.client_queue_requests};
 }
 
-// Bytes that the tensors take as f32: what a layer needs while it loads, also in reduced numbers.
-int64_t ParameterBytes(const std::vector<RoleTensor>& tensors) {
-  int64_t elements = 0;
-  for (const RoleTensor& tensor : tensors) elements += tensor.view.elements();
-  return elements * static_cast<int64_t>(sizeof(float));
-}
-
 // Bytes of the tensors that came with a request.
 int64_t InputBytes(const AttentionInput& input) {
   int64_t bytes = static_cast<int64_t>(input.x.bytes());
@@ -106,37 +74,6 @@ absl::Status TooMany(absl::string_view field, absl::string_view what, int64_t li
   return Refuse(Refusal::kTooLarge,
                 absl::StrCat(field, ": at most ", limit, " ", what, " (", flag, "); was ", was));
 }
-
-// Part of the memory for layers, held by a layer or by its load.
-class LayerBytes {
- public:
-  explicit LayerBytes(std::atomic<int64_t>* used) : used_(used) {}
-  ~LayerBytes() { used_->fetch_sub(bytes_); }
-  LayerBytes(const LayerBytes&) = delete;
-  LayerBytes& operator=(const LayerBytes&) = delete;
-
-  // RESOURCE_EXHAUSTED beyond `budget`; 0: none.
-  absl::Status Take(int64_t bytes, int64_t budget) {
-    bytes_ = bytes;
-    const int64_t together = used_->fetch_add(bytes) + bytes;
-    if (budget == 0 || together <= budget) return absl::OkStatus();
-    return Refuse(Refusal::kLayerBytes,
-                  absl::StrCat("layers: at most ", budget,
-                               " bytes of parameters (--layer-budget-bytes), unload some or retry "
-                               "later; was ",
-                               together - bytes, " and ", bytes, " more"));
-  }
-
-  // Once loaded: what of it stays.
-  void Keep(int64_t bytes) {
-    used_->fetch_sub(bytes_ - bytes);
-    bytes_ = bytes;
-  }
-
- private:
-  std::atomic<int64_t>* const used_;
-  int64_t bytes_ = 0;
-};
 
 class EngineImpl : public Engine {
  public:

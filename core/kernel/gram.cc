@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/kernel/project_out.h"
-#include "core/kernel/vector_ops.h"
+#include "core/kernel/stack_ops.h"
 
 namespace headwise {
 namespace {

@@ -68,10 +68,10 @@ std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, const
                                     int threads = 0) {
   // The width keeps its divisor: heads stay equal.
   const int64_t width = settings.Size(shape.d_model / shape.heads, 0) * shape.heads;
-  return MakeCase(settings, dtype, BasicSpec(width, shape.heads),
-                  std::vector<int64_t>(static_cast<size_t>(shape.batch),
-                                       settings.Size(shape.length, 1)),
-                  threads);
+  return MakeCase(
+      settings, dtype, BasicSpec(width, shape.heads),
+      std::vector<int64_t>(static_cast<size_t>(shape.batch), settings.Size(shape.length, 1)),
+      threads);
 }
 
 ForwardResult Forward(LayerCase* c, uint32_t outputs = kOutputY) {
@@ -178,8 +178,8 @@ void LeaveOneOutRow(const Settings& settings, const std::string& name, const Sha
                     std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
   auto c = MakeCase(settings, DType::kF32, shape);
-  rows->push_back(TimeRatio(
-      settings, name, [&] { LeaveOneOut(c.get()); }, [&] { Forward(c.get()); }));
+  rows->push_back(
+      TimeRatio(settings, name, [&] { LeaveOneOut(c.get()); }, [&] { Forward(c.get()); }));
   rows->back().error = CheckLeaveOneOut(c.get());
 }
 
@@ -201,8 +201,8 @@ void SettingRow(const Settings& settings, const std::string& name,
   LayerSpec spec = BasicSpec(plain->spec.d_model, 12);
   set(&spec);
   auto with = MakeCase(settings, DType::kF32, spec, plain->lengths);
-  rows->push_back(TimeRatio(
-      settings, name, [&] { Forward(with.get()); }, [&] { Forward(plain.get()); }));
+  rows->push_back(
+      TimeRatio(settings, name, [&] { Forward(with.get()); }, [&] { Forward(plain.get()); }));
   rows->back().error = CheckLayer(with.get());
 }
 
@@ -292,8 +292,7 @@ void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
         for (int r = 1; r <= 12; ++r) spec->position_bias->slopes.push_back(0.01f * r);
       },
       rows);
-  SettingRow(
-      settings, "softcap_over_plain", [](LayerSpec* spec) { spec->softcap = 30.0; }, rows);
+  SettingRow(settings, "softcap_over_plain", [](LayerSpec* spec) { spec->softcap = 30.0; }, rows);
   WeightsRow(settings, rows);
 }
 

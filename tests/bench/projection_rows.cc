@@ -58,8 +58,8 @@ std::unique_ptr<ProjectionCase> MakeCase(const Settings& settings, DType dtype) 
   for (int64_t row = 0; row < rows; row += kTileRows) {
     for (const bool keys : {false, true}) {
       const auto& blocks = keys ? c->layer->kv_blocks() : c->layer->q_blocks();
-      c->tasks.push_back({keys, row, std::min(kTileRows, rows - row), 0,
-                          static_cast<int64_t>(blocks.size())});
+      c->tasks.push_back(
+          {keys, row, std::min(kTileRows, rows - row), 0, static_cast<int64_t>(blocks.size())});
     }
   }
   c->scratch.resize(static_cast<size_t>(settings.threads));
@@ -95,10 +95,8 @@ std::string Check(const ProjectionCase& c, DType dtype) {
 void ProjectionRows(const Settings& settings, std::vector<Row>* rows) {
   WorkerPool pool(settings.threads);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
-    const std::string name =
-        absl::StrCat("projection_", dtype == DType::kI8
-                                        ? "int8"
-                                        : absl::AsciiStrToLower(DTypeName(dtype)));
+    const std::string name = absl::StrCat(
+        "projection_", dtype == DType::kI8 ? "int8" : absl::AsciiStrToLower(DTypeName(dtype)));
     if (!settings.Wants(name)) continue;
     auto c = MakeCase(settings, dtype);
     const int64_t width = c->test.spec.d_model;

@@ -33,9 +33,7 @@ struct ServiceCase {
   std::unique_ptr<client::Client> client;
   v1::ForwardRequest request;
 
-  void InProcess() {
-    CHECK_OK(ForwardNow(engine.get(), MakeForward(kLayer, *input)).status());
-  }
+  void InProcess() { CHECK_OK(ForwardNow(engine.get(), MakeForward(kLayer, *input)).status()); }
   void Remote() { CHECK_OK(client->Forward(request).status()); }
 };
 
@@ -44,8 +42,7 @@ std::unique_ptr<ServiceCase> MakeCase(const Settings& settings, int64_t batch, i
   auto c = std::make_unique<ServiceCase>();
   const std::vector<int64_t> lengths(static_cast<size_t>(batch), settings.Size(length, 1));
   const int64_t width = settings.Size(d_model / heads, 0) * heads;
-  const std::vector<float> x =
-      RandomFloats(batch * lengths.front() * width, 11);
+  const std::vector<float> x = RandomFloats(batch * lengths.front() * width, 11);
   c->engine = MakeEngine(settings.threads);
   Load(c->engine.get(), kLayer, RandomLayer(BasicSpec(width, heads), 7));
   c->input = std::make_unique<TestInput>(width, x, lengths);

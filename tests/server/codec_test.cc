@@ -136,13 +136,18 @@ TEST(CodecForward, OutputsAreBits) {
   EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CodecForward, RefusesWhatIsNotCarriedOut) {
+TEST(CodecForward, YComesInThreeDtypes) {
   v1::ForwardRequest wire;
   *wire.mutable_input()->mutable_x() = MakeTensor(v1::F32, {1, 1}, 4);
   wire.set_priority(1);
-  EXPECT_TRUE(DecodeForward(wire).ok());
+  ASSERT_TRUE(DecodeForward(wire).ok());
+  EXPECT_EQ(DecodeForward(wire)->y_dtype, DType::kF32);
   wire.set_y_dtype(v1::BF16);
-  EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(DecodeForward(wire)->y_dtype, DType::kBF16);
+  wire.set_y_dtype(v1::F16);
+  EXPECT_EQ(DecodeForward(wire)->y_dtype, DType::kF16);
+  wire.set_y_dtype(v1::I64);
+  EXPECT_EQ(DecodeForward(wire).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 v1::AblateRequest Ablate() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/kernel/stack_ops.h"
 #include "tests/support/test_layer.h"
 
 namespace headwise {
