@@ -60,9 +60,10 @@ float PositionBias::FillRow(int64_t head, int64_t query_position, const int64_t*
   }
   const float slope = slopes_[static_cast<size_t>(head)];
   if (key_positions == nullptr) {
-    const int32_t first = static_cast<int32_t>(first_key - query_position);
+    // Steps of 1 in f32 are exact up to 2^24; beyond, positions themselves no longer are.
+    const float first = static_cast<float>(first_key - query_position);
     for (int32_t j = 0; j < static_cast<int32_t>(count); ++j) {
-      out[j] = slope * static_cast<float>(first + j);
+      out[j] = slope * (first + static_cast<float>(j));
     }
     return 0.0f;
   }

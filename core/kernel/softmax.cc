@@ -177,13 +177,15 @@ HWY_INLINE float ExpRow(const SoftmaxTile& tile, int64_t row, float max) {
                          .db = {},
                          .place = tile.scores + row * tile.stride,
                          .bf16 = kBf16 ? tile.bf16 + row * tile.bf16_stride : nullptr};
+  const int32_t begin = tile.begin[row], end = tile.end[row];
   const FloatVec unit = hn::Set(d, tile.unit());
   const FloatVec max_v = hn::Set(d, max);
   const auto weight = [&](int64_t j) HWY_ATTR {
     const FloatVec x = hn::Mul(hn::Sub(hn::LoadU(d, scores + j), max_v), unit);
     const FloatVec p = Exp2<!kBf16>(d, x);
-    if constexpr (kWhole) return p;
-    return hn::IfThenElseZero(Visible(d, j, tile.begin[row], tile.end[row]), p);
+    // Only the vectors at the ends hold both kinds of columns.
+    if (kWhole || (j >= begin && j + lanes <= end)) return p;
+    return hn::IfThenElseZero(Visible(d, j, begin, end), p);
   };
   int64_t j = 0;
   for (; j + 2 * lanes <= tile.width; j += 2 * lanes) sink.Put(j, weight(j), weight(j + lanes));
