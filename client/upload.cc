@@ -220,8 +220,9 @@ absl::Status DescribeSavedLayer(const WeightsFile& file, const std::string& path
       google::protobuf::StringPiece(origin.data(), origin.size()), header->mutable_origin(),
       options);
   if (parsed.ok()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      path, ": headwise.origin must be JSON of LayerOrigin; was ", std::string(parsed.message())));
+  return absl::DataLossError(
+      absl::StrCat(path, ": headwise.origin must be JSON of LayerOrigin; was ",
+                   Printable(absl::string_view(parsed.message().data(), parsed.message().size()))));
 }
 
 absl::StatusOr<v1::LayerSpec> ParseSpec(absl::string_view json) {
@@ -231,8 +232,9 @@ absl::StatusOr<v1::LayerSpec> ParseSpec(absl::string_view json) {
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), &spec, options);
   if (!status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("spec: must be JSON of LayerSpec; was ", std::string(status.message())));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec: must be JSON of LayerSpec; was ",
+        Printable(absl::string_view(status.message().data(), status.message().size()))));
   }
   return spec;
 }
