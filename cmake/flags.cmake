@@ -32,6 +32,13 @@ if(sanitizers)
   add_link_options(${sanitizers})
 endif()
 
+if(HEADWISE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR NOT HEADWISE_SANITIZE STREQUAL "address")
+    message(FATAL_ERROR "HEADWISE_FUZZ: must go with clang and HEADWISE_SANITIZE=address (--preset fuzz)")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)  # the code under test tells the fuzzer where it went
+endif()
+
 # ccache is a matter of speed only: what is built doesn't depend on it.
 find_program(HEADWISE_CCACHE ccache)
 if(HEADWISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
