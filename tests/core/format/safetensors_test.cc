@@ -153,6 +153,25 @@ TEST(Cases, L4_FileCutAfterItWasOpened) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("was ", sound.size() - 1)));
 }
 
+// The same for a stretch of a tensor, as layers are read.
+TEST(Cases, L4_PartsOfAFileCutAfterItWasOpened) {
+  const TempDir dir;
+  const std::string sound = FloatSafetensors({{"a", {4}}, {"b", {64}}});
+  const std::string path = dir.Write("later.safetensors", sound);
+  const auto file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok());
+  std::string bytes(16, '\0');
+  const absl::Span<char> out = absl::MakeSpan(bytes.data(), bytes.size());
+  EXPECT_TRUE((*file)->ReadPart("b", 240, out).ok());
+  EXPECT_EQ(bytes, sound.substr(sound.size() - 16));
+  EXPECT_TRUE(absl::IsInvalidArgument((*file)->ReadPart("b", 241, out)));
+  EXPECT_TRUE(absl::IsInvalidArgument((*file)->ReadPart("b", -1, out)));
+  EXPECT_TRUE(absl::IsNotFound((*file)->ReadPart("c", 0, out)));
+  std::filesystem::resize_file(path, sound.size() - 1);
+  EXPECT_TRUE((*file)->ReadPart("b", 224, out).ok());
+  EXPECT_TRUE(absl::IsDataLoss((*file)->ReadPart("b", 240, out)));
+}
+
 TEST(Safetensors, MalformedHeaders) {
   for (const char* header : {"{",
                              "[]",
