@@ -17,6 +17,10 @@ namespace {
 
 constexpr size_t kMaxWaitingLoads = 256;
 
+// Loads at a time: one that waits for a disk leaves the CPU to the others. The engine's budget is
+// taken before a layer is read.
+constexpr int kLoadThreads = 4;
+
 absl::StatusOr<std::string> ResolveRepository(const std::string& repository) {
   if (repository.empty()) return std::string();
   std::error_code error;
@@ -63,7 +67,7 @@ LayerLoader::LayerLoader(Engine* engine, std::string root, std::function<void()>
     : engine_(engine),
       root_(std::move(root)),
       changed_(std::move(changed)),
-      worker_(kMaxWaitingLoads) {}
+      worker_(kMaxWaitingLoads, kLoadThreads) {}
 
 absl::StatusOr<std::unique_ptr<LayerLoader>> LayerLoader::Create(Engine* engine,
                                                                  const std::string& repository,

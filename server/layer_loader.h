@@ -42,14 +42,15 @@ struct UploadLoad {
   std::vector<UploadedTensor> tensors;
 };
 
-// Brings layers into the engine on one thread of its own, one after the other, so that no gRPC
-// thread reads files or packs weights. Thread-safe. Callbacks run on that thread.
+// Brings layers into the engine on threads of its own, several at a time, so that no gRPC thread
+// reads files or packs weights. Thread-safe. Callbacks run on those threads.
 class LayerLoader {
  public:
   using Done = std::function<void(absl::StatusOr<LayerInfo>)>;
 
-  // `changed` is called after every change of the set of layers. `repository` is resolved here,
-  // against the working directory; empty: none. Both objects must outlive the loader.
+  // `changed` is called after every change of the set of layers, from any thread. `repository` is
+  // resolved here, against the working directory; empty: none. Both objects must outlive the
+  // loader.
   static absl::StatusOr<std::unique_ptr<LayerLoader>> Create(Engine* engine,
                                                              const std::string& repository,
                                                              std::function<void()> changed);
@@ -70,7 +71,7 @@ class LayerLoader {
   absl::StatusOr<std::shared_ptr<const StoredLayer>> FindStored(absl::string_view name) const;
   // The bytes of one part of it; for Run. DATA_LOSS if the checkpoint has changed since.
   absl::StatusOr<OwnedTensor> ReadStored(const StoredLayer& layer, const StoredPart& part) const;
-  // Runs `job` on the loader's thread. RESOURCE_EXHAUSTED as Load.
+  // Runs `job` on one of the loader's threads. RESOURCE_EXHAUSTED as Load.
   absl::Status Run(std::function<void()> job) { return Post(std::move(job)); }
 
   bool HasFolder(const std::string& dir) const;
@@ -89,7 +90,7 @@ class LayerLoader {
   const std::string root_;  // canonical; empty: no repository
   const std::function<void()> changed_;
   LayerArchive archive_;
-  Worker worker_;  // last: its thread uses the rest
+  Worker worker_;  // last: its threads use the rest
 };
 
 }  // namespace headwise

@@ -5,7 +5,9 @@
 
 namespace headwise {
 
-Worker::Worker(size_t max_jobs) : max_jobs_(max_jobs), thread_([this] { Run(); }) {}
+Worker::Worker(size_t max_jobs, int threads) : max_jobs_(max_jobs) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
 
 Worker::~Worker() {
   {
@@ -13,7 +15,7 @@ Worker::~Worker() {
     stop_ = true;
     changed_.SignalAll();
   }
-  thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 bool Worker::Post(std::function<void()> job) {

@@ -6,16 +6,17 @@
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "core/base/mutex.h"
 
 namespace headwise {
 
-// One thread that runs jobs in order: what reads files and packs weights, and so may take long,
-// runs here and not on a gRPC thread. Thread-safe.
+// Threads that take jobs in order: what reads files and packs weights, and so may take long, runs
+// here and not on a gRPC thread. Thread-safe.
 class Worker {
  public:
-  explicit Worker(size_t max_jobs);
+  explicit Worker(size_t max_jobs, int threads = 1);
   // Runs what is queued, then ends.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -32,7 +33,7 @@ class Worker {
   CondVar changed_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;  // last: starts when the rest is there
+  std::vector<std::thread> threads_;  // last: they start when the rest is there
 };
 
 }  // namespace headwise

@@ -9,6 +9,9 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/format/safetensors.h"
@@ -152,6 +155,35 @@ TEST(Load, FromThePageCacheIsAsQuickAsReadingAndPackingOnce) {
   std::printf("load_over_read_and_pack %.3f (%.0f ms over %.0f ms)\n", load / plain, load * 1e3,
               plain * 1e3);
   EXPECT_LT(load / plain, 1.5);
+}
+
+TEST(Load, SeveralAtATimeWithinABudgetThatRefusesWithItsFigures) {
+  const TempDir repository;
+  WriteCheckpoint(repository);
+  constexpr int64_t kLayerBytes = 4 * kWidth * kWidth * 4;
+  const ServerProcess server({"--repository", repository.path(), "--layer-budget-bytes",
+                              absl::StrCat(kLayerBytes * 5 / 2)});
+  const auto client = ConnectTo(server);
+  const int64_t peak_before = server.PeakResidentBytes();
+  std::vector<absl::Status> statuses(4);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    threads.emplace_back([&, i] {
+      statuses[i] = client->LoadLayer(LoadRequest(absl::StrCat("layer", i), "1")).status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  int loaded = 0;
+  for (const absl::Status& status : statuses) {
+    loaded += status.ok() ? 1 : 0;
+    if (status.ok()) continue;
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    for (const int64_t figure : {kLayerBytes * 5 / 2, kLayerBytes}) {
+      EXPECT_NE(status.message().find(absl::StrCat(figure)), absl::string_view::npos) << status;
+    }
+  }
+  EXPECT_EQ(loaded, 2);
+  EXPECT_LT(server.PeakResidentBytes() - peak_before, kLayerBytes * 5 / 2);
 }
 
 }  // namespace

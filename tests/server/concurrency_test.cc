@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -104,6 +105,15 @@ TEST(Concurrency, QueuedLoadsAllAnswerAndCancelledOnesLeaveNoTrace) {
   EXPECT_EQ(ok, kThreads * 10);
   EXPECT_EQ(cancelled, kThreads * 10);
   EXPECT_EQ(engine.ListLayers().size(), static_cast<size_t>(kThreads * 10));
+}
+
+// Each job waits for the other one to have begun.
+TEST(Concurrency, WorkerOfTwoThreadsRunsTwoJobsAtATime) {
+  std::latch both(2);
+  Worker worker(2, 2);
+  EXPECT_TRUE(worker.Post([&] { both.arrive_and_wait(); }));
+  EXPECT_TRUE(worker.Post([&] { both.arrive_and_wait(); }));
+  both.wait();
 }
 
 TEST(Concurrency, WorkerRunsJobsInOrderAndRefusesTooMany) {
