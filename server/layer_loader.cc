@@ -82,8 +82,8 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(const RepositoryLoad& load) {
   for (size_t i = 0; i < stored.size(); ++i) {
     layer.parts.push_back(DescribePart(plan->tensors[i].name, stored[i]));
   }
-  absl::StatusOr<LayerInfo> info =
-      Bring({load.name, load.replace, plan->source}, plan->spec, tensors);
+  absl::StatusOr<LayerInfo> info = Bring(
+      {.name = load.name, .replace = load.replace, .source = plan->source}, plan->spec, tensors);
   if (info.ok()) Archive(*info, std::move(plan->tensors), std::move(layer));
   return info;
 }
