@@ -346,8 +346,8 @@ TEST_F(FileVerbsTest, AblateDrawsBars) {
   const Outcome outcome =
       RunWith(&script_, {"ablate", "m0", "--input", x_, "--sweep", "leave-one-out"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("40.00 %  0.9000  " + std::string(40, '#') + "\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("10.00 %  0.9000  " + std::string(10, '#') + "\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("40.00 %  -         0.9000  " + std::string(40, '#') + "\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("10.00 %  -         0.9000  " + std::string(10, '#') + "\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("nan")));
 }
 
