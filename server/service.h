@@ -38,6 +38,10 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* GetLayer(grpc::CallbackServerContext* context,
                                      const v1::GetLayerRequest* request,
                                      v1::LayerDetails* response) override;
+  // derive_handler.cc
+  grpc::ServerUnaryReactor* DeriveLayer(grpc::CallbackServerContext* context,
+                                        const v1::DeriveLayerRequest* request,
+                                        v1::LoadLayerResponse* response) override;
   // upload_handler.cc
   grpc::ServerUnaryReactor* PlanUpload(grpc::CallbackServerContext* context,
                                        const v1::PlanUploadRequest* request,
@@ -58,9 +62,6 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
       grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest* request) override;
   grpc::ServerWriteReactor<v1::AuditResponse>* Audit(grpc::CallbackServerContext* context,
                                                      const v1::AuditRequest* request) override;
-  grpc::ServerUnaryReactor* DeriveLayer(grpc::CallbackServerContext* context,
-                                        const v1::DeriveLayerRequest* request,
-                                        v1::LoadLayerResponse* response) override;
   // save_handlers.cc
   grpc::ServerUnaryReactor* SaveLayer(grpc::CallbackServerContext* context,
                                       const v1::SaveLayerRequest* request,

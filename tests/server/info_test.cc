@@ -41,9 +41,7 @@ void ExpectRefused(const grpc::Status& status, const char* method) {
 
 TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
   StartReady();
-  grpc::ClientContext derive, analyze, audit, stream;
-  v1::LoadLayerResponse layer;
-  ExpectRefused(stub_->DeriveLayer(&derive, {}, &layer), "DeriveLayer");
+  grpc::ClientContext analyze, audit, stream;
   ExpectRefused(ReadAll(stub_->AnalyzeHeads(&analyze, {}).get()).status, "AnalyzeHeads");
   ExpectRefused(ReadAll(stub_->Audit(&audit, {}).get()).status, "Audit");
   ExpectRefused(stub_->ForwardStream(&stream)->Finish(), "ForwardStream");
