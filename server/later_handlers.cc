@@ -33,12 +33,6 @@ HeadwiseService::ForwardStream(grpc::CallbackServerContext* context) {
       services_, context, "ForwardStream");
 }
 
-grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* HeadwiseService::AnalyzeHeads(
-    grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest*) {
-  return new Refused<grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>>(services_, context,
-                                                                         "AnalyzeHeads");
-}
-
 grpc::ServerWriteReactor<v1::AuditResponse>* HeadwiseService::Audit(
     grpc::CallbackServerContext* context, const v1::AuditRequest*) {
   return new Refused<grpc::ServerWriteReactor<v1::AuditResponse>>(services_, context, "Audit");

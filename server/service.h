@@ -7,6 +7,7 @@
 #include "headwise/v1/headwise.grpc.pb.h"
 #include "server/call.h"
 #include "server/startup.h"
+#include "server/worker.h"
 
 namespace headwise {
 
@@ -38,6 +39,9 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* GetLayer(grpc::CallbackServerContext* context,
                                      const v1::GetLayerRequest* request,
                                      v1::LayerDetails* response) override;
+  // analyze_handler.cc
+  grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* AnalyzeHeads(
+      grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest* request) override;
   // derive_handler.cc
   grpc::ServerUnaryReactor* DeriveLayer(grpc::CallbackServerContext* context,
                                         const v1::DeriveLayerRequest* request,
@@ -58,8 +62,6 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   // later_handlers.cc: answer UNIMPLEMENTED with a sentence
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>* ForwardStream(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* AnalyzeHeads(
-      grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest* request) override;
   grpc::ServerWriteReactor<v1::AuditResponse>* Audit(grpc::CallbackServerContext* context,
                                                      const v1::AuditRequest* request) override;
   // save_handlers.cc
@@ -72,6 +74,7 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
  private:
   const Services& services_;
   const Startup& startup_;
+  Worker analyses_{64};  // last: its jobs use the rest
 };
 
 }  // namespace headwise

@@ -41,8 +41,7 @@ void ExpectRefused(const grpc::Status& status, const char* method) {
 
 TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
   StartReady();
-  grpc::ClientContext analyze, audit, stream;
-  ExpectRefused(ReadAll(stub_->AnalyzeHeads(&analyze, {}).get()).status, "AnalyzeHeads");
+  grpc::ClientContext audit, stream;
   ExpectRefused(ReadAll(stub_->Audit(&audit, {}).get()).status, "Audit");
   ExpectRefused(stub_->ForwardStream(&stream)->Finish(), "ForwardStream");
 }
