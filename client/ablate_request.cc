@@ -196,6 +196,7 @@ const std::vector<Flag>& AblateFlags() {
       {"level", "P", "of the intervals; 0.95 by default"},
       {"resamples", "N", "of the intervals; 2000 by default"},
       {"gram", "", "also return gram, b and y_sq"},
+      {"report", "OUT.html", "one page with the figures"},
       {"output", "F.safetensors", "write y and the ablated y's there"},
       {"expected-version", "N", "refuse another version of the layer"},
   };

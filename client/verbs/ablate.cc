@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "client/ablate_request.h"
 #include "client/ablate_totals.h"
+#include "client/html_report.h"
 #include "client/input.h"
 #include "client/json.h"
 #include "client/status.h"
@@ -214,6 +215,9 @@ absl::Status Ablate(Session& session) {
   CLIENT_ASSIGN_OR_RETURN(const v1::AblateResult result, AblateAll(session));
   if (args.Has("output")) {
     CLIENT_RETURN_IF_ERROR(WriteTensors(args.Text("output"), result.tensors()));
+  }
+  if (args.Has("report")) {
+    CLIENT_RETURN_IF_ERROR(WritePage(args.Text("report"), AblationPage(result)));
   }
   if (session.json) {
     CLIENT_ASSIGN_OR_RETURN(session.out, ToJson(result));

@@ -146,7 +146,7 @@ TEST(AppTest, CallsUnreadableFilesExitCode1) {
 
 TEST(AppTest, SaysThatReservedVerbsAreNotCarriedOut) {
   Script script;
-  for (const char* verb : {"trace", "analyze", "audit"}) {
+  for (const char* verb : {"trace", "audit"}) {
     const Outcome outcome = RunWith(&script, {verb, "m0"});
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(outcome.err, StartsWith("headwise: UNIMPLEMENTED: verb: "));
@@ -280,6 +280,27 @@ TEST_F(FileVerbsTest, ForwardPrintsTheJsonOfTheInterface) {
             "{\"name\":\"y\",\"dtype\":\"F32\",\"shape\":[1,2],\"axes\":[\"token\",\"feature\"],"
             "\"head_ids\":[],\"offsets\":[]}]}\n");
   EXPECT_THAT(script_.forward_request.outputs(), ElementsAre(v1::Y));
+}
+
+TEST_F(FileVerbsTest, AnalyzeBuildsTheRequestAndShowsFindingsOnly) {
+  script_.analysis.set_layer("m0");
+  script_.analysis.add_heads()->mutable_self_mass()->set_value(0.25);
+  for (const bool finding : {true, false}) {
+    v1::HeadPair* pair = script_.analysis.add_pairs();
+    pair->add_heads(finding ? 3 : 4);
+    pair->add_heads(5);
+    pair->mutable_cka()->set_value(0.75);
+    pair->mutable_cka()->set_finding(finding);
+  }
+  const Outcome outcome = RunWith(&script_, {"analyze", "m0", "--input", x_, "--permutations", "99",
+                                             "--seed", "4", "--max-tokens", "7"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(script_.analyze_request.permutations(), 99u);
+  EXPECT_EQ(script_.analyze_request.seed(), 4u);
+  EXPECT_EQ(script_.analyze_request.max_tokens(), 7u);
+  EXPECT_THAT(outcome.out, HasSubstr("0.250"));
+  EXPECT_THAT(outcome.out, HasSubstr("3,5"));
+  EXPECT_THAT(outcome.out, ::testing::Not(HasSubstr("4,5")));
 }
 
 TEST_F(FileVerbsTest, ForwardWritesTheTensorsAndShowsTheirStart) {
