@@ -9,6 +9,7 @@
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
 #include "core/base/refusal.h"
+#include "core/ablation/prune_plan.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
@@ -137,6 +138,48 @@ class LayerBytes {
   std::atomic<int64_t>* const used_;
   int64_t bytes_ = 0;
 };
+
+absl::Status CheckBootstrap(const BootstrapOptions& options) {
+  constexpr int64_t kMostResamples = 100000;
+  if (options.resamples < 100 || options.resamples > kMostResamples) {
+    return absl::InvalidArgumentError(absl::StrCat("bootstrap.resamples: must be in [100, ",
+                                                   kMostResamples, "]; was ", options.resamples));
+  }
+  if (!(options.level > 0.0 && options.level < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bootstrap.level: must be in (0, 1); was ", options.level));
+  }
+  return absl::OkStatus();
+}
+
+// What an ablation holds beside the layer's outputs: Gram sums, rows that replace z, effects,
+// resamples.
+double AblationBytes(const LayerSpec& spec, const ValidInput& input, const AblationPlan& plan,
+                     const BootstrapOptions& bootstrap) {
+  const double rows = static_cast<double>(plan.gram_rows(spec.heads));
+  const double sequences = static_cast<double>(input.queries.size());
+  double bytes = static_cast<double>(plan.segments.size()) * 8.0 * rows * rows +
+                 sequences * 2.0 * static_cast<double>(bootstrap.resamples);
+  for (const ReplacementSource& source : plan.sources) {
+    if (source.kind != InterventionKind::kUniform && source.kind != InterventionKind::kKnockout) {
+      continue;
+    }
+    bytes += 4.0 * static_cast<double>(input.query_rows) * static_cast<double>(source.width);
+  }
+  for (const ResolvedAblation& ablation : plan.ablations) {
+    bytes += sequences * (static_cast<double>(sizeof(Effect)) +
+                          static_cast<double>(ablation.draws * sizeof(EffectSums)));
+  }
+  return bytes;
+}
+
+// Whether an answer's figures are sums of one plain forward.
+bool FromOneForward(const AblationPlan& plan) {
+  return std::none_of(plan.sources.begin(), plan.sources.end(), [](const ReplacementSource& s) {
+    return s.kind == InterventionKind::kDonor || s.kind == InterventionKind::kUniform ||
+           s.kind == InterventionKind::kKnockout;
+  });
+}
 
 class EngineImpl : public Engine {
  public:
@@ -381,6 +424,14 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
   const LayerSpec& spec = (*item)->layer->spec();
   auto plan = PlanAblations(spec, (*item)->input.queries, *request, limits_.max_ablations);
   if (!plan.ok()) return plan.status();
+  if (absl::Status donors = ValidateDonors(spec, (*item)->input, limits_.max_sequences, &*plan);
+      !donors.ok()) {
+    return donors;
+  }
+  if (absl::Status bootstrap = CheckBootstrap(request->bootstrap); !bootstrap.ok()) {
+    return bootstrap;
+  }
+  for (const auto& donor : plan->donor_inputs) (*item)->work += EstimateWork(spec, *donor);
   AblationWork work{*std::move(plan), request->return_ablation_y};
   const int64_t count = static_cast<int64_t>(work.plan.ablations.size());
   if (request->return_all_ablation_y) {
@@ -394,13 +445,9 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
     return absl::InvalidArgumentError(
         absl::StrCat("return_ablations: must be in [0, ", count, "); was ", bad));
   }
-  const int64_t rows = spec.heads + 1;
-  const double bytes =
-      static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
-          static_cast<double>(work.return_y.size() + 1) +
-      static_cast<double>(work.plan.segments.size()) * static_cast<double>(8 * rows * rows) +
-      static_cast<double>((*item)->input.queries.size()) * static_cast<double>(count) *
-          static_cast<double>(sizeof(Effect));
+  const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
+                           static_cast<double>(work.return_y.size() + 1) +
+                       AblationBytes(spec, (*item)->input, work.plan, request->bootstrap);
   absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
   if (!fits.ok()) return fits;
   // Not the memory for outputs of the layer that MakeItem has counted, but nearly.
@@ -417,6 +464,7 @@ void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
   if (!item.ok()) return done(item.status());
   const WorkItem* raw = item->get();
   (*item)->done = [raw, return_y = request.return_y, return_gram = request.return_gram,
+                   bootstrap = request.bootstrap,
                    done = std::move(done)](absl::StatusOr<WorkResult> work) {
     if (!work.ok()) return done(work.status());
     const AblationPlan& plan = raw->ablation->plan;
@@ -424,7 +472,13 @@ void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
     const int64_t sequences = static_cast<int64_t>(raw->input.queries.size());
     AblateResult result;
     result.pass = std::move(work->pass);
-    ComputeEffects(plan, work->grams, spec.heads, sequences, &result);
+    result.forwards = 1 + static_cast<int64_t>(plan.donor_inputs.size());
+    result.from_gram = FromOneForward(plan);
+    ComputeEffects(plan, work->grams, spec, sequences, bootstrap, &result);
+    if (plan.sweep == SweepKind::kPrunePlan) {
+      result.prune_plan =
+          MakePrunePlan(plan, work->grams, spec, raw->input.queries, raw->input.keys);
+    }
     for (NamedOutput& output : work->outputs) {
       if (output.name != "y" || return_y) result.outputs.push_back(std::move(output));
     }
