@@ -31,7 +31,7 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     WriteProgress("forward", 0);
     services_.engine->Forward(*std::move(forward), [this](absl::StatusOr<ForwardResult> result) {
       if (!result.ok()) return Answer(result.status());
-      SetPass(result->pass);
+      SetAnswer(result->pass, absl::ZeroDuration(), /*answer_bytes=*/0);
       auto held = std::make_shared<ForwardResult>(*std::move(result));
       const bool posted = worker_.Post([this, held] { Analyze(*held); });
       if (posted) return;
