@@ -35,8 +35,8 @@ constexpr v1::Intervention::Kind kKindValues[] = {
 constexpr absl::string_view kTargets[] = {"heads", "groups"};
 
 // Flags that describe the intervention; they go with heads, groups and sweeps, not with a file.
-constexpr absl::string_view kInterventionFlags[] = {"kind",  "scale", "tokens-range", "mean",
-                                                    "donor", "edges", "seed"};
+constexpr absl::string_view kInterventionFlags[] = {
+    "kind", "scale", "tokens-range", "mean", "replace", "donor", "donor-lengths", "edges", "draws"};
 
 absl::Status CheckGrammar(const Args& args) {
   int what = 0;
@@ -47,7 +47,7 @@ absl::Status CheckGrammar(const Args& args) {
     return UsageError("one of --heads, --groups, --sweep or --ablations is needed");
   }
   if (!args.Has("sweep")) {
-    for (absl::string_view flag : {"target", "order"}) {
+    for (absl::string_view flag : {"target", "order", "folds"}) {
       if (args.Has(flag)) return UsageError(absl::StrCat("--", flag, " needs --sweep"));
     }
   }
@@ -113,10 +113,20 @@ absl::StatusOr<v1::Intervention> BuildIntervention(const Args& args) {
   }
   intervention.set_scale(scale.value_or(0));
   CLIENT_ASSIGN_OR_RETURN(const std::optional<uint32_t> seed, args.Uint("seed"));
-  intervention.set_seed(seed.value_or(0));
+  if (intervention.kind() == v1::Intervention::RESAMPLE) intervention.set_seed(seed.value_or(0));
+  CLIENT_ASSIGN_OR_RETURN(const std::optional<uint32_t> draws, args.Uint("draws"));
+  intervention.set_draws(draws.value_or(0));
   CLIENT_RETURN_IF_ERROR(SetTokens(args, &intervention));
   if (args.Has("mean")) {
     CLIENT_ASSIGN_OR_RETURN(*intervention.mutable_tensor(), ReadFloats(args.Text("mean"), "mean"));
+  }
+  if (args.Has("replace")) {
+    CLIENT_ASSIGN_OR_RETURN(*intervention.mutable_tensor(),
+                            ReadFloats(args.Text("replace"), "replace"));
+  }
+  if (args.Has("donor-lengths")) {
+    CLIENT_ASSIGN_OR_RETURN(const auto lengths, args.UintList("donor-lengths"));
+    intervention.mutable_donor()->mutable_lengths()->Add(lengths.begin(), lengths.end());
   }
   if (args.Has("donor")) {
     CLIENT_ASSIGN_OR_RETURN(*intervention.mutable_donor()->mutable_x(),
@@ -136,6 +146,18 @@ absl::Status AddSweep(const Args& args, v1::AblateRequest* request) {
   CLIENT_ASSIGN_OR_RETURN(const auto order, args.UintList("order"));
   request->mutable_order()->Add(order.begin(), order.end());
   CLIENT_ASSIGN_OR_RETURN(*request->mutable_sweep_intervention(), BuildIntervention(args));
+  return absl::OkStatus();
+}
+
+absl::Status SetStatistics(const Args& args, v1::AblateRequest* request) {
+  CLIENT_ASSIGN_OR_RETURN(const std::optional<uint32_t> folds, args.Uint("folds"));
+  CLIENT_ASSIGN_OR_RETURN(const std::optional<uint32_t> resamples, args.Uint("resamples"));
+  CLIENT_ASSIGN_OR_RETURN(const std::optional<uint32_t> seed, args.Uint("seed"));
+  CLIENT_ASSIGN_OR_RETURN(const std::optional<double> level, args.Number("level"));
+  if (folds.has_value()) request->set_folds(*folds);
+  if (resamples.has_value()) request->mutable_bootstrap()->set_resamples(*resamples);
+  if (seed.has_value()) request->mutable_bootstrap()->set_seed(*seed);
+  if (level.has_value()) request->mutable_bootstrap()->set_level(*level);
   return absl::OkStatus();
 }
 
@@ -164,10 +186,17 @@ const std::vector<Flag>& AblateFlags() {
       {"scale", "G", "factor of --kind scale"},
       {"tokens-range", "A:B", "query positions A to B-1 of each sequence; all by default"},
       {"mean", "F[:NAME]", "the mean vectors, instead of the request's own"},
+      {"replace", "F[:NAME]", "[N, sum dv]: the rows of --kind replace"},
       {"donor", "F[:NAME]", "x of the donor"},
+      {"donor-lengths", "7,3,5", "tokens of each of its sequences; absent: one sequence"},
       {"edges", "F[:NAME]", "[E, 3]: sequence, query, key"},
-      {"seed", "N", "of --kind resample"},
+      {"draws", "N", "of --kind resample; 1 by default"},
+      {"seed", "N", "of --kind resample and of the intervals"},
+      {"folds", "N", "of a prune plan; 4 by default"},
+      {"level", "P", "of the intervals; 0.95 by default"},
+      {"resamples", "N", "of the intervals; 2000 by default"},
       {"gram", "", "also return gram, b and y_sq"},
+      {"report", "OUT.html", "one page with the figures"},
       {"output", "F.safetensors", "write y and the ablated y's there"},
       {"expected-version", "N", "refuse another version of the layer"},
   };
@@ -207,6 +236,7 @@ absl::StatusOr<v1::AblateRequest> BuildAblateRequest(const Args& args, const std
   } else {
     CLIENT_RETURN_IF_ERROR(AddTargets(args, &request));
   }
+  CLIENT_RETURN_IF_ERROR(SetStatistics(args, &request));
   request.set_layer(layer);
   if (version.has_value()) request.set_expected_version(*version);
   if (args.Has("output")) {

@@ -153,6 +153,29 @@ class GrpcClient : public Client {
     return parts.Take();
   }
 
+  absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeHeads(const v1::AnalyzeHeadsRequest& request,
+                                                      const ProgressCallback& progress) override {
+    grpc::ClientContext context;
+    Prepare(&context);
+    const auto reader = stub_->AnalyzeHeads(&context, request);
+    v1::AnalyzeHeadsResponse response;
+    v1::AnalyzeHeadsResult result;
+    bool has_result = false;
+    while (reader->Read(&response)) {
+      if (response.has_progress() && progress) {
+        const v1::Progress& at = response.progress();
+        progress(at.stage(), at.done(), at.total());
+      }
+      if (!response.has_result()) continue;
+      result = std::move(*response.mutable_result());
+      has_result = true;
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return Error(status);
+    if (!has_result) return absl::InternalError("answer: must hold a result; was without");
+    return result;
+  }
+
   absl::StatusOr<v1::LoadLayerResponse> Upload(const v1::UploadHeader& header,
                                                const TensorSource& source,
                                                const ProgressCallback& progress) override {

@@ -48,6 +48,10 @@ class Client {
   virtual absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
                                                   const ProgressCallback& progress = {}) = 0;
 
+  // The stream's result. INTERNAL if it ends without.
+  virtual absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeHeads(
+      const v1::AnalyzeHeadsRequest& request, const ProgressCallback& progress = {}) = 0;
+
   virtual absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) = 0;
   virtual absl::StatusOr<v1::PlanUploadResponse> PlanUpload(
       const v1::PlanUploadRequest& request) = 0;

@@ -63,6 +63,12 @@ absl::StatusOr<Args> Args::Parse(absl::Span<const std::string> words,
   return args;
 }
 
+Args Args::With(absl::string_view flag, const std::string& value) const {
+  Args args = *this;
+  args.values_[std::string(flag)] = value;
+  return args;
+}
+
 std::string Args::Text(absl::string_view flag, absl::string_view fallback) const {
   const auto found = values_.find(std::string(flag));
   return found == values_.end() ? std::string(fallback) : found->second;

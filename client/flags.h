@@ -32,6 +32,9 @@ class Args {
   static absl::StatusOr<Args> Parse(absl::Span<const std::string> words,
                                     absl::Span<const Flag> flags);
 
+  // The same with another value of one flag.
+  Args With(absl::string_view flag, const std::string& value) const;
+
   const std::vector<std::string>& positional() const { return positional_; }
   bool Has(absl::string_view flag) const { return values_.contains(std::string(flag)); }
   std::string Text(absl::string_view flag, absl::string_view fallback = "") const;

@@ -51,9 +51,10 @@ std::vector<Verb> ServerVerbs();  // health, info
 Verb CountVerb();
 Verb ForwardVerb();
 Verb AblateVerb();
+Verb AnalyzeVerb();
 std::vector<Verb> DeriveVerbs();  // prune, permute, split, combine, quantize
 Verb SaveVerb();
-std::vector<Verb> ReservedVerbs();  // trace, analyze, audit: spelled, not carried out
+std::vector<Verb> ReservedVerbs();  // trace, audit: spelled, not carried out
 
 }  // namespace headwise::client
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
+#include "core/ablation/prune_plan.h"
 #include "core/base/refusal.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
@@ -318,6 +319,14 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
   const LayerSpec& spec = (*item)->layer->spec();
   auto plan = PlanAblations(spec, (*item)->input.queries, *request, limits_.max_ablations);
   if (!plan.ok()) return plan.status();
+  if (absl::Status donors = ValidateDonors(spec, (*item)->input, limits_.max_sequences, &*plan);
+      !donors.ok()) {
+    return donors;
+  }
+  if (absl::Status bootstrap = CheckBootstrapOptions(request->bootstrap); !bootstrap.ok()) {
+    return bootstrap;
+  }
+  for (const auto& donor : plan->donor_inputs) (*item)->work += EstimateWork(spec, *donor);
   AblationWork work{*std::move(plan), request->return_ablation_y};
   const int64_t count = static_cast<int64_t>(work.plan.ablations.size());
   if (request->return_all_ablation_y) {
@@ -331,13 +340,9 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
     return absl::InvalidArgumentError(
         absl::StrCat("return_ablations: must be in [0, ", count, "); was ", bad));
   }
-  const int64_t rows = spec.heads + 1;
-  const double bytes =
-      static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
-          static_cast<double>(work.return_y.size() + 1) +
-      static_cast<double>(work.plan.segments.size()) * static_cast<double>(8 * rows * rows) +
-      static_cast<double>((*item)->input.queries.size()) * static_cast<double>(count) *
-          static_cast<double>(sizeof(Effect));
+  const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
+                           static_cast<double>(work.return_y.size() + 1) +
+                       AblationBytes(spec, (*item)->input, work.plan, request->bootstrap);
   absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
   if (!fits.ok()) return fits;
   // Not the memory for outputs of the layer that MakeItem has counted, but nearly.
@@ -354,6 +359,7 @@ void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
   if (!item.ok()) return done(item.status());
   const WorkItem* raw = item->get();
   (*item)->done = [raw, return_y = request.return_y, return_gram = request.return_gram,
+                   bootstrap = request.bootstrap,
                    done = std::move(done)](absl::StatusOr<WorkResult> work) {
     if (!work.ok()) return done(work.status());
     const AblationPlan& plan = raw->ablation->plan;
@@ -361,7 +367,13 @@ void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
     const int64_t sequences = static_cast<int64_t>(raw->input.queries.size());
     AblateResult result;
     result.pass = std::move(work->pass);
-    ComputeEffects(plan, work->grams, spec.heads, sequences, &result);
+    result.forwards = 1 + static_cast<int64_t>(plan.donor_inputs.size());
+    result.from_gram = plan.from_one_forward();
+    ComputeEffects(plan, work->grams, spec, sequences, bootstrap, &result);
+    if (plan.sweep == SweepKind::kPrunePlan) {
+      result.prune_plan =
+          MakePrunePlan(plan, work->grams, spec, raw->input.queries, raw->input.keys);
+    }
     for (NamedOutput& output : work->outputs) {
       if (output.name != "y" || return_y) result.outputs.push_back(std::move(output));
     }

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "core/base/cancel.h"
 #include "core/base/tensor.h"
+#include "core/format/effects.h"
 
 namespace headwise {
 
@@ -103,7 +104,11 @@ struct ForwardResult {
   std::vector<NamedOutput> outputs;  // order: y, z, q, k, v, p.*, scores.*, contributions
 };
 
-// The kinds of design line 6. Only kZero and kScale are carried out; others are UNIMPLEMENTED.
+// What replaces z_r. kZero, kScale: a factor. kMean: the mean z_r over the selected valid tokens of
+// the request (those that see a key and aren't hidden by a mask of keys), or a given vector.
+// kResample: z_r at the same position of another sequence. kDonor: of another input. kReplace:
+// given rows. kUniform: the row's own mass spread evenly over the keys that it may see. kKnockout:
+// some edges hidden, softmax taken anew.
 enum class InterventionKind : uint8_t {
   kZero,
   kScale,
@@ -115,6 +120,15 @@ enum class InterventionKind : uint8_t {
   kKnockout,
 };
 
+// A query that may not see a key, by kKnockout.
+struct Edge {
+  int64_t sequence = 0;
+  int64_t query = 0;
+  int64_t key = 0;
+
+  auto operator<=>(const Edge&) const = default;
+};
+
 // Replaces z_r for the named heads at the selected sequences and query positions.
 struct Intervention {
   InterventionKind kind = InterventionKind::kZero;
@@ -124,6 +138,12 @@ struct Intervention {
   int64_t token_begin = 0;      // half-open, per sequence, cut at its end
   std::optional<int64_t> token_end;
   std::vector<int64_t> sequences;  // indices; empty: all
+  // kMean [sum dv], kReplace [N, sum dv]: of the named heads in axis order, or of all heads.
+  std::optional<TensorView> tensor;
+  std::shared_ptr<const AttentionInput> donor;  // kDonor: one sequence, or as many as the request
+  std::vector<Edge> edges;                      // kKnockout
+  uint32_t seed = 0;                            // kResample
+  int64_t draws = 0;                            // kResample; 0: 1
 };
 
 struct Ablation {
@@ -140,19 +160,15 @@ struct AblateRequest {
   std::vector<Ablation> ablations;  // empty where `sweep` is set
   SweepKind sweep = SweepKind::kNone;
   SweepTarget target = SweepTarget::kHeads;
-  Intervention sweep_intervention;  // kind, scale, tokens and sequences; heads and groups empty
+  Intervention sweep_intervention;  // kind and settings; heads and groups empty
+  std::vector<int64_t> order;       // kCumulative: ids; empty: greedy
+  int64_t folds = 4;                // kPrunePlan
+  BootstrapOptions bootstrap;
   bool return_y = false;
   bool return_gram = false;
   bool return_all_ablation_y = false;
   std::vector<int64_t> return_ablation_y;  // indices of ablations
   RequestContext context;
-};
-
-// Undefined figures (‖y‖ = 0 or not finite) are absent.
-struct Effect {
-  std::optional<double> l2;
-  std::optional<double> relative_l2;
-  std::optional<double> cosine;
 };
 
 struct AblationEffect {
@@ -164,15 +180,58 @@ struct AblationEffect {
   Effect mean_over_sequences;
   int64_t undefined_sequences = 0;
   std::string undefined_reason;  // empty where all is defined
+  EffectIntervals intervals;     // of `pooled`
+  DrawSums sums;                 // what the figures are made of: [draws, sequences]
+};
+
+struct Interaction {
+  std::vector<int64_t> heads;  // ids; of both where groups are meant
+  PairSums sums;
+};
+
+// ‖y - y'‖ / ‖y‖ on sequences that nothing was fitted to.
+struct PruneErrors {
+  std::optional<double> ungated, gated, mean_folded, gated_mean_folded;
+};
+
+// Heads that stay, with their gates.
+struct HeadGate {
+  int64_t head = 0;  // id
+  double gate = 1.0;
+};
+
+struct PruneStep {
+  std::vector<int64_t> dropped;  // ids of heads
+  PruneErrors errors;
+  std::vector<HeadGate> gates;              // fitted without folded means
+  std::vector<HeadGate> gates_mean_folded;  // fitted beside them
+  bool ridge = false;                       // the least squares were singular somewhere
+  int64_t parameters_saved = 0;
+  int64_t flops_saved = 0;  // of a dense forward of this request
+};
+
+// The mean contribution of a head over the request's tokens: what folding puts into b_o.
+struct HeadMean {
+  int64_t head = 0;         // id
+  std::vector<float> mean;  // [d_out]
+};
+
+struct PrunePlan {
+  int64_t folds = 0;
+  std::vector<int64_t> order;  // ids of heads or groups, fitted to all sequences
+  std::vector<PruneStep> steps;
+  std::vector<HeadMean> means;
 };
 
 struct AblateResult {
   PassInfo pass;
   int64_t forwards = 1;
-  bool from_gram = true;
+  bool from_gram = true;  // all from the sums of one forward, exactly
   double y_l2 = 0.0;
   std::vector<double> y_l2_per_sequence;
   std::vector<AblationEffect> ablations;
+  std::vector<Interaction> interactions;  // kPairs
+  std::optional<PrunePlan> prune_plan;
   std::vector<NamedOutput> outputs;  // y, ablation.I.y, gram, b, y_sq as asked
 };
 

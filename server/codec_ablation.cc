@@ -2,7 +2,9 @@
 #include "server/codec_ablation.h"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,11 +20,6 @@ absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::stri
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
 }
 
-absl::Status NotCarriedOut(const char* field) {
-  return absl::UnimplementedError(
-      absl::StrCat(field, ": must be absent, it is not carried out; was given"));
-}
-
 absl::StatusOr<InterventionKind> DecodeKind(v1::Intervention::Kind kind, absl::string_view field) {
   // The wire numbers ZERO … KNOCKOUT 1 … 8 in the order of InterventionKind.
   if (kind < v1::Intervention::ZERO || kind > v1::Intervention::KNOCKOUT) {
@@ -33,6 +30,37 @@ absl::StatusOr<InterventionKind> DecodeKind(v1::Intervention::Kind kind, absl::s
 }
 static_assert(static_cast<int>(InterventionKind::kKnockout) ==
               v1::Intervention::KNOCKOUT - v1::Intervention::ZERO);
+
+// The tensor and the donor; what a kind doesn't take is refused rather than left unread.
+absl::Status DecodeSources(const v1::Intervention& wire, absl::string_view field,
+                           Intervention* out) {
+  const auto only = [&](const char* name, bool given, bool fits) {
+    return given && !fits ? Invalid(absl::StrCat(field, ".", name), "must be absent for this kind",
+                                    v1::Intervention::Kind_Name(wire.kind()))
+                          : absl::OkStatus();
+  };
+  using Wire = v1::Intervention;
+  absl::Status status =
+      only("tensor", wire.has_tensor(), wire.kind() == Wire::MEAN || wire.kind() == Wire::REPLACE);
+  status.Update(only("donor", wire.has_donor(), wire.kind() == Wire::DONOR));
+  status.Update(only("edges", wire.edges_size() > 0, wire.kind() == Wire::KNOCKOUT));
+  status.Update(only("draws", wire.draws() > 0, wire.kind() == Wire::RESAMPLE));
+  if (!status.ok()) return status;
+  if (wire.has_tensor()) {
+    absl::StatusOr<TensorView> tensor = DecodeTensor(wire.tensor(), absl::StrCat(field, ".tensor"));
+    if (!tensor.ok()) return tensor.status();
+    out->tensor = *std::move(tensor);
+  }
+  if (wire.has_donor()) {
+    absl::StatusOr<AttentionInput> donor = DecodeInput(wire.donor());
+    if (!donor.ok()) {
+      return absl::Status(donor.status().code(),
+                          absl::StrCat(field, ".donor.", donor.status().message()));
+    }
+    out->donor = std::make_shared<const AttentionInput>(*std::move(donor));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Intervention> DecodeIntervention(const v1::Intervention& wire,
                                                 absl::string_view field) {
@@ -46,6 +74,12 @@ absl::StatusOr<Intervention> DecodeIntervention(const v1::Intervention& wire,
   result.token_begin = wire.token_begin();
   if (wire.has_token_end()) result.token_end = wire.token_end();
   result.sequences = ToInt64s(wire.sequences());
+  result.seed = wire.seed();
+  result.draws = wire.draws();
+  for (const v1::Edge& edge : wire.edges()) {
+    result.edges.push_back({edge.sequence(), edge.query(), edge.key()});
+  }
+  if (absl::Status status = DecodeSources(wire, field, &result); !status.ok()) return status;
   return result;
 }
 
@@ -92,11 +126,10 @@ absl::Status DecodeSweep(const v1::AblateRequest& request, AblateRequest* out) {
 }
 static_assert(static_cast<int>(SweepKind::kPrunePlan) == v1::PRUNE_PLAN);
 
-absl::Status CheckCarriedOut(const v1::AblateRequest& request) {
-  if (request.has_bootstrap()) return NotCarriedOut("bootstrap");
-  if (request.folds() != 0) return NotCarriedOut("folds");
-  if (request.order_size() != 0) return NotCarriedOut("order");
-  return absl::OkStatus();
+void DecodeBootstrap(const v1::Bootstrap& wire, BootstrapOptions* out) {
+  if (wire.level() != 0.0) out->level = wire.level();
+  if (wire.resamples() != 0) out->resamples = wire.resamples();
+  out->seed = wire.seed();
 }
 
 void EncodeEffect(const Effect& effect, v1::Effect* wire) {
@@ -116,9 +149,68 @@ void EncodeIntervention(const Intervention& intervention, v1::Intervention* wire
     wire->set_token_end(static_cast<uint32_t>(*intervention.token_end));
   }
   SetInt64s(intervention.sequences, wire->mutable_sequences());
+  wire->set_seed(intervention.seed);
+  wire->set_draws(static_cast<uint32_t>(intervention.draws));
 }
 
-void EncodeAblationEffect(const AblationEffect& effect, v1::AblationEffect* wire) {
+void EncodeIntervals(const EffectIntervals& intervals, v1::EffectIntervals* wire) {
+  if (intervals.l2.has_value()) EncodeInterval(*intervals.l2, wire->mutable_l2());
+  if (intervals.relative_l2.has_value()) {
+    EncodeInterval(*intervals.relative_l2, wire->mutable_relative_l2());
+  }
+  if (intervals.cosine.has_value()) EncodeInterval(*intervals.cosine, wire->mutable_cosine());
+}
+
+void EncodeInteraction(const Interaction& pair, bool with_sums, v1::Interaction* wire) {
+  SetInt64s(pair.heads, wire->mutable_heads());
+  const PairSums& sums = pair.sums;
+  if (sums.interaction().has_value()) wire->set_interaction(*sums.interaction());
+  if (sums.relative_l2().has_value()) wire->set_relative_l2(*sums.relative_l2());
+  if (sums.relative_l2_if_orthogonal().has_value()) {
+    wire->set_relative_l2_if_orthogonal(*sums.relative_l2_if_orthogonal());
+  }
+  if (!with_sums) return;
+  for (const double sum : {sums.product, sums.a_sq, sums.b_sq, sums.both_sq, sums.y_sq}) {
+    wire->add_sums(sum);
+  }
+}
+
+void EncodeGates(const std::vector<HeadGate>& gates,
+                 google::protobuf::RepeatedPtrField<v1::HeadGate>* wire) {
+  for (const HeadGate& gate : gates) {
+    v1::HeadGate* added = wire->Add();
+    added->set_head(static_cast<uint32_t>(gate.head));
+    added->set_gate(gate.gate);
+  }
+}
+
+void EncodePrunePlan(const PrunePlan& plan, v1::PrunePlan* wire) {
+  wire->set_folds(static_cast<uint32_t>(plan.folds));
+  SetInt64s(plan.order, wire->mutable_order());
+  for (const PruneStep& step : plan.steps) {
+    v1::PruneStep* added = wire->add_steps();
+    SetInt64s(step.dropped, added->mutable_dropped());
+    v1::PruneErrors* errors = added->mutable_relative_l2();
+    if (step.errors.ungated) errors->set_ungated(*step.errors.ungated);
+    if (step.errors.gated) errors->set_gated(*step.errors.gated);
+    if (step.errors.mean_folded) errors->set_mean_folded(*step.errors.mean_folded);
+    if (step.errors.gated_mean_folded) {
+      errors->set_gated_mean_folded(*step.errors.gated_mean_folded);
+    }
+    EncodeGates(step.gates, added->mutable_gates());
+    EncodeGates(step.gates_mean_folded, added->mutable_gates_mean_folded());
+    added->set_ridge(step.ridge);
+    added->set_parameters_saved(step.parameters_saved);
+    added->set_flops_saved(step.flops_saved);
+  }
+  for (const HeadMean& mean : plan.means) {
+    v1::HeadMean* added = wire->add_means();
+    added->set_head(static_cast<uint32_t>(mean.head));
+    added->mutable_mean()->Add(mean.mean.begin(), mean.mean.end());
+  }
+}
+
+void EncodeAblationEffect(const AblationEffect& effect, bool with_sums, v1::AblationEffect* wire) {
   wire->set_index(static_cast<uint32_t>(effect.index));
   for (const Intervention& intervention : effect.ablation.interventions) {
     EncodeIntervention(intervention, wire->add_interventions());
@@ -131,6 +223,13 @@ void EncodeAblationEffect(const AblationEffect& effect, v1::AblationEffect* wire
   EncodeEffect(effect.mean_over_sequences, wire->mutable_mean_over_sequences());
   wire->set_undefined_sequences(static_cast<uint32_t>(effect.undefined_sequences));
   wire->set_undefined_reason(effect.undefined_reason);
+  EncodeIntervals(effect.intervals, wire->mutable_intervals());
+  if (!with_sums) return;
+  for (const std::vector<EffectSums>& draw : effect.sums) {
+    for (const EffectSums& sums : draw) {
+      for (const double sum : {sums.y_sq, sums.y_delta, sums.delta_sq}) wire->add_sums(sum);
+    }
+  }
 }
 
 void EncodePass(const PassInfo& pass, v1::AblateResult* wire) {
@@ -143,23 +242,43 @@ void EncodePass(const PassInfo& pass, v1::AblateResult* wire) {
   wire->set_compute_us(static_cast<uint32_t>(pass.compute_us));
 }
 
-void EncodeScope(const PassInfo& pass, v1::Scope* scope) {
+// What was done to z, in words.
+std::string ScopeText(const AblateResult& result, int64_t tokens) {
+  bool anew = false;
+  for (const AblationEffect& effect : result.ablations) {
+    for (const Intervention& i : effect.ablation.interventions) {
+      anew |= i.kind == InterventionKind::kUniform || i.kind == InterventionKind::kKnockout;
+    }
+  }
+  return absl::StrFormat(
+      "%d sequences, %d tokens; heads' outputs z replaced before W_O%s; effect measured at the "
+      "layer's output y, not at a task",
+      result.pass.lengths.size(), tokens,
+      anew ? ", attention taken anew for heads under UNIFORM or KNOCKOUT" : "");
+}
+
+void EncodeScope(const AblateResult& result, v1::Scope* scope) {
   int64_t tokens = 0;
-  for (const int64_t length : pass.lengths) tokens += length;
-  scope->set_n_sequences(static_cast<uint32_t>(pass.lengths.size()));
+  for (const int64_t length : result.pass.lengths) tokens += length;
+  scope->set_n_sequences(static_cast<uint32_t>(result.pass.lengths.size()));
   scope->set_n_tokens(static_cast<uint32_t>(tokens));
   scope->set_intervened_on("z");
   scope->set_measured_at("y");
-  scope->set_text(absl::StrFormat(
-      "%d sequences, %d tokens; heads' outputs z replaced before W_O; effect measured at the "
-      "layer's output y, not at a task",
-      pass.lengths.size(), tokens));
+  scope->set_text(ScopeText(result, tokens));
 }
 
 }  // namespace
 
+void EncodeInterval(const Interval& interval, v1::Interval* wire) {
+  wire->set_low(interval.low);
+  wire->set_high(interval.high);
+  wire->set_level(interval.level);
+  wire->set_method(interval.method == IntervalMethod::kBca ? "BCA" : "RANGE");
+  wire->set_resamples(static_cast<uint32_t>(interval.resamples));
+  wire->set_seed(interval.seed);
+}
+
 absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request) {
-  if (absl::Status status = CheckCarriedOut(request); !status.ok()) return status;
   AblateRequest result;
   result.layer = request.layer();
   if (request.has_expected_version()) result.expected_version = request.expected_version();
@@ -170,6 +289,9 @@ absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request) {
   if (absl::Status status = DecodeAblations(request, &result.ablations); !status.ok()) {
     return status;
   }
+  DecodeBootstrap(request.bootstrap(), &result.bootstrap);
+  if (request.folds() != 0) result.folds = request.folds();
+  result.order = ToInt64s(request.order());
   result.return_y = request.return_y();
   result.return_gram = request.return_gram();
   result.return_all_ablation_y = request.return_ablation_y();
@@ -180,7 +302,7 @@ absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request) {
 void EncodeAblate(const v1::AblateRequest& request, const std::string& request_id,
                   AblateResult* result, v1::AblateResult* wire) {
   EncodePass(result->pass, wire);
-  EncodeScope(result->pass, wire->mutable_scope());
+  EncodeScope(*result, wire->mutable_scope());
   wire->set_request_id(request_id);
   wire->set_sweep(request.sweep());
   if (request.sweep() != v1::SWEEP_UNSPECIFIED) {
@@ -192,7 +314,13 @@ void EncodeAblate(const v1::AblateRequest& request, const std::string& request_i
   wire->mutable_y_l2_per_sequence()->Add(result->y_l2_per_sequence.begin(),
                                          result->y_l2_per_sequence.end());
   for (const AblationEffect& effect : result->ablations) {
-    EncodeAblationEffect(effect, wire->add_ablations());
+    EncodeAblationEffect(effect, request.return_sums(), wire->add_ablations());
+  }
+  for (const Interaction& pair : result->interactions) {
+    EncodeInteraction(pair, request.return_sums(), wire->add_interactions());
+  }
+  if (result->prune_plan.has_value()) {
+    EncodePrunePlan(*result->prune_plan, wire->mutable_prune_plan());
   }
   for (NamedOutput& output : result->outputs) {
     std::string data = std::move(output.data);

@@ -11,13 +11,15 @@
 
 namespace headwise {
 
-// Views of the request's bytes, as DecodeForward. INVALID_ARGUMENT; UNIMPLEMENTED for fields that
-// are not carried out (kinds and sweeps are the engine's to refuse).
+// Views of the request's bytes, as DecodeForward. INVALID_ARGUMENT, also for settings that a kind
+// doesn't take; UNIMPLEMENTED for fields that are not carried out.
 absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request);
 
 // The result without its tensors' bytes; those stay in `result.outputs`, for EncodeChunk.
 void EncodeAblate(const v1::AblateRequest& request, const std::string& request_id,
                   AblateResult* result, v1::AblateResult* wire);
+
+void EncodeInterval(const Interval& interval, v1::Interval* wire);
 
 }  // namespace headwise
 

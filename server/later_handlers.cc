@@ -25,28 +25,11 @@ class Refused final : public Reactor, public Call {
   void OnDone() override { delete this; }
 };
 
-grpc::ServerUnaryReactor* RefuseUnary(const Services& services,
-                                      grpc::CallbackServerContext* context, const char* method) {
-  return AnswerNow(services, context, method, "", [method] { return NotCarriedOut(method); });
-}
-
 }  // namespace
-
-grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* HeadwiseService::AnalyzeHeads(
-    grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest*) {
-  return new Refused<grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>>(services_, context,
-                                                                         "AnalyzeHeads");
-}
 
 grpc::ServerWriteReactor<v1::AuditResponse>* HeadwiseService::Audit(
     grpc::CallbackServerContext* context, const v1::AuditRequest*) {
   return new Refused<grpc::ServerWriteReactor<v1::AuditResponse>>(services_, context, "Audit");
-}
-
-grpc::ServerUnaryReactor* HeadwiseService::DeriveLayer(grpc::CallbackServerContext* context,
-                                                       const v1::DeriveLayerRequest*,
-                                                       v1::LoadLayerResponse*) {
-  return RefuseUnary(services_, context, "DeriveLayer");
 }
 
 }  // namespace headwise

@@ -7,6 +7,7 @@
 #include "headwise/v1/headwise.grpc.pb.h"
 #include "server/call.h"
 #include "server/startup.h"
+#include "server/worker.h"
 
 namespace headwise {
 
@@ -41,6 +42,13 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* GetLayer(grpc::CallbackServerContext* context,
                                      const v1::GetLayerRequest* request,
                                      v1::LayerDetails* response) override;
+  // analyze_handler.cc
+  grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* AnalyzeHeads(
+      grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest* request) override;
+  // derive_handler.cc
+  grpc::ServerUnaryReactor* DeriveLayer(grpc::CallbackServerContext* context,
+                                        const v1::DeriveLayerRequest* request,
+                                        v1::LoadLayerResponse* response) override;
   // upload_handler.cc
   grpc::ServerUnaryReactor* PlanUpload(grpc::CallbackServerContext* context,
                                        const v1::PlanUploadRequest* request,
@@ -55,13 +63,8 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
                                        const v1::ServerInfoRequest* request,
                                        v1::ServerInfoResponse* response) override;
   // later_handlers.cc: answer UNIMPLEMENTED with a sentence
-  grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>* AnalyzeHeads(
-      grpc::CallbackServerContext* context, const v1::AnalyzeHeadsRequest* request) override;
   grpc::ServerWriteReactor<v1::AuditResponse>* Audit(grpc::CallbackServerContext* context,
                                                      const v1::AuditRequest* request) override;
-  grpc::ServerUnaryReactor* DeriveLayer(grpc::CallbackServerContext* context,
-                                        const v1::DeriveLayerRequest* request,
-                                        v1::LoadLayerResponse* response) override;
   // save_handlers.cc
   grpc::ServerUnaryReactor* SaveLayer(grpc::CallbackServerContext* context,
                                       const v1::SaveLayerRequest* request,
@@ -72,6 +75,7 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
  private:
   const Services& services_;
   const Startup& startup_;
+  Worker analyses_{64};  // last: its jobs use the rest
 };
 
 }  // namespace headwise

@@ -8,7 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/ablate_request.h"
+#include "client/ablate_totals.h"
+#include "client/html_report.h"
 #include "client/input.h"
 #include "client/json.h"
 #include "client/status.h"
@@ -46,6 +49,43 @@ std::string Percent(bool defined, double value) {
   return defined ? absl::StrFormat("%.2f %%", 100 * value) : "-";
 }
 
+std::string IntervalText(const v1::EffectIntervals& intervals) {
+  if (!intervals.has_relative_l2()) return "-";
+  return absl::StrFormat("%.2f to %.2f %%", 100 * intervals.relative_l2().low(),
+                         100 * intervals.relative_l2().high());
+}
+
+// What the intervals are: all of an answer are of one kind.
+std::string IntervalTitle(const v1::AblateResult& result) {
+  for (const v1::AblationEffect& ablation : result.ablations()) {
+    if (!ablation.intervals().has_relative_l2()) continue;
+    const v1::Interval& interval = ablation.intervals().relative_l2();
+    if (interval.method() == "RANGE") return "sequences' range";
+    return absl::StrFormat("%g %% interval", 100 * interval.level());
+  }
+  return "interval";
+}
+
+std::string PruneTable(const v1::PrunePlan& plan, const Terminal& terminal) {
+  Table table({{"dropped", Align::kRight},
+               {"relative L2", Align::kRight},
+               {"gated", Align::kRight},
+               {"means folded", Align::kRight},
+               {"both", Align::kRight},
+               {"parameters saved", Align::kRight}});
+  for (const v1::PruneStep& step : plan.steps()) {
+    const v1::PruneErrors& e = step.relative_l2();
+    table.Add({CompactList({step.dropped().begin(), step.dropped().end()}),
+               Percent(e.has_ungated(), e.ungated()), Percent(e.has_gated(), e.gated()),
+               Percent(e.has_mean_folded(), e.mean_folded()),
+               Percent(e.has_gated_mean_folded(), e.gated_mean_folded()),
+               Grouped(step.parameters_saved())});
+  }
+  return absl::StrCat("prune order: ", absl::StrJoin(plan.order(), ","),
+                      "; change of y on sequences that nothing was fitted to, ", plan.folds(),
+                      " folds:\n\n", table.Render(terminal));
+}
+
 std::string EffectTable(const v1::AblateResult& result, const Terminal& terminal) {
   const bool groups = result.target() == v1::GROUPS && result.sweep() != v1::SWEEP_UNSPECIFIED;
   double largest = 0;
@@ -55,6 +95,7 @@ std::string EffectTable(const v1::AblateResult& result, const Terminal& terminal
   Table table({{groups ? "group" : "heads", Align::kRight},
                {groups ? "heads" : "ablation"},
                {"relative L2", Align::kRight},
+               {IntervalTitle(result)},
                {"cosine", Align::kRight},
                {""}});
   for (const v1::AblationEffect& ablation : result.ablations()) {
@@ -66,6 +107,7 @@ std::string EffectTable(const v1::AblateResult& result, const Terminal& terminal
     const v1::Effect& effect = ablation.effect();
     table.Add({groups ? CompactList(group_ids) : heads, groups ? heads : What(ablation),
                Percent(effect.has_relative_l2(), effect.relative_l2()),
+               IntervalText(ablation.intervals()),
                effect.has_cosine() ? absl::StrFormat("%.4f", effect.cosine()) : "-",
                Bar(effect.relative_l2(), largest, kBarWidth, terminal)});
   }
@@ -104,8 +146,7 @@ std::string Report(const v1::AblateResult& result, const Terminal& terminal) {
     absl::StrAppend(&text, "\n", InteractionTable(result, terminal));
   }
   if (result.has_prune_plan()) {
-    absl::StrAppend(&text, "\nprune order: ", absl::StrJoin(result.prune_plan().order(), ","),
-                    "\n");
+    absl::StrAppend(&text, "\n", PruneTable(result.prune_plan(), terminal));
   }
   if (!result.scope().text().empty()) {
     absl::StrAppend(&text, "\n", CleanText(result.scope().text()), "\n");
@@ -113,16 +154,72 @@ std::string Report(const v1::AblateResult& result, const Terminal& terminal) {
   return text;
 }
 
+// The command line once for each file of --input, with its own lengths.
+absl::StatusOr<std::vector<Args>> SplitInputs(const Args& args) {
+  std::vector<Args> inputs;
+  const std::vector<std::string> files = absl::StrSplit(args.Text("input"), ',');
+  if (files.size() < 2) return std::vector<Args>{args};
+  const std::vector<std::string> lengths = absl::StrSplit(args.Text("lengths-from"), ',');
+  if (args.Has("lengths-from") && lengths.size() != files.size()) {
+    return UsageError("--lengths-from needs a file for each one of --input");
+  }
+  for (const char* flag : {"output", "gram", "lengths", "memory", "mask", "positions"}) {
+    if (args.Has(flag)) {
+      return UsageError(absl::StrCat("--", flag, " does not go with several files of --input"));
+    }
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    Args one = args.With("input", files[i]);
+    inputs.push_back(args.Has("lengths-from") ? one.With("lengths-from", lengths[i]) : one);
+  }
+  return inputs;
+}
+
+BootstrapOptions OptionsOf(const v1::Bootstrap& wire) {
+  BootstrapOptions options;
+  if (wire.level() != 0) options.level = wire.level();
+  if (wire.resamples() != 0) options.resamples = wire.resamples();
+  options.seed = wire.seed();
+  return options;
+}
+
+// One input after the other; only their sums are kept.
+absl::StatusOr<v1::AblateResult> AblateInputs(Session& session, const std::vector<Args>& inputs,
+                                              v1::AblateRequest request) {
+  CLIENT_RETURN_IF_ERROR(CheckAddsUp(request));
+  request.set_return_sums(true);
+  AblateTotals totals(OptionsOf(request.bootstrap()));
+  int64_t done = 0;
+  for (const Args& input : inputs) {
+    CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(input));
+    CLIENT_ASSIGN_OR_RETURN(v1::AblateResult result, session.client.Ablate(request));
+    CLIENT_RETURN_IF_ERROR(totals.Add(std::move(result)));
+    if (session.progress) {
+      session.progress("ablate", ++done, static_cast<int64_t>(inputs.size()));
+    }
+  }
+  return totals.Take();
+}
+
+absl::StatusOr<v1::AblateResult> AblateAll(Session& session) {
+  CLIENT_ASSIGN_OR_RETURN(v1::AblateRequest request,
+                          BuildAblateRequest(session.args, session.name()));
+  CLIENT_ASSIGN_OR_RETURN(const auto priority, session.args.Int("priority"));
+  if (priority.has_value()) request.set_priority(*priority);
+  CLIENT_ASSIGN_OR_RETURN(const std::vector<Args> inputs, SplitInputs(session.args));
+  if (inputs.size() > 1) return AblateInputs(session, inputs, std::move(request));
+  CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(session.args));
+  return session.client.Ablate(request, session.progress);
+}
+
 absl::Status Ablate(Session& session) {
   const Args& args = session.args;
-  CLIENT_ASSIGN_OR_RETURN(v1::AblateRequest request, BuildAblateRequest(args, session.name()));
-  CLIENT_ASSIGN_OR_RETURN(const auto priority, args.Int("priority"));
-  if (priority.has_value()) request.set_priority(*priority);
-  CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(args));
-  CLIENT_ASSIGN_OR_RETURN(const v1::AblateResult result,
-                          session.client.Ablate(request, session.progress));
+  CLIENT_ASSIGN_OR_RETURN(const v1::AblateResult result, AblateAll(session));
   if (args.Has("output")) {
     CLIENT_RETURN_IF_ERROR(WriteTensors(args.Text("output"), result.tensors()));
+  }
+  if (args.Has("report")) {
+    CLIENT_RETURN_IF_ERROR(WritePage(args.Text("report"), AblationPage(result)));
   }
   if (session.json) {
     CLIENT_ASSIGN_OR_RETURN(session.out, ToJson(result));

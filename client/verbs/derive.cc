@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // prune, permute, split, combine, quantize.
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/json.h"
 #include "client/status.h"
+#include "client/upload.h"
 #include "client/verb.h"
 
 namespace headwise::client {
@@ -44,11 +52,62 @@ absl::Status DerivePlain(Session& session, v1::DeriveLayerRequest::Kind kind) {
   return Derive(session, std::move(request));
 }
 
-absl::Status Prune(Session& session) {
-  if (session.args.Has("gates")) {
-    return absl::UnimplementedError("gates: fitted gates are not in this version; was --gates");
+// JSON of an ablate answer with a prune plan.
+absl::StatusOr<v1::PrunePlan> ReadPlan(const std::string& file) {
+  constexpr uint64_t kMaxPlanBytes = 256 << 20;
+  CLIENT_ASSIGN_OR_RETURN(const std::string json, ReadTextFile(file, kMaxPlanBytes));
+  v1::AblateResult result;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &result, options);
+  if (parsed.ok() && result.prune_plan().steps_size() > 0) return result.prune_plan();
+  return absl::InvalidArgumentError(
+      "plan: must be JSON of an ablate answer with a prune plan; was something else");
+}
+
+// The step that leaves so many heads: what it drops, its gates, and the means of what it drops.
+absl::Status ApplyPlan(const v1::PrunePlan& plan, uint32_t heads_left,
+                       v1::DeriveLayerRequest* request) {
+  for (const v1::PruneStep& step : plan.steps()) {
+    if (step.gates_size() != static_cast<int>(heads_left)) continue;
+    *request->mutable_heads() = step.dropped();
+    *request->mutable_gates() = step.gates_mean_folded();
+    std::vector<float> added;
+    for (const v1::HeadMean& mean : plan.means()) {
+      const auto& dropped = step.dropped();
+      if (std::find(dropped.begin(), dropped.end(), mean.head()) == dropped.end()) continue;
+      added.resize(std::max(added.size(), static_cast<size_t>(mean.mean_size())), 0.0f);
+      for (int i = 0; i < mean.mean_size(); ++i) added[static_cast<size_t>(i)] += mean.mean(i);
+    }
+    v1::Tensor* bias = request->mutable_output_bias_added();
+    bias->set_dtype(v1::F32);
+    bias->add_shape(static_cast<uint32_t>(added.size()));
+    bias->set_data(added.data(), added.size() * sizeof(float));
+    return absl::OkStatus();
   }
-  return DeriveWithHeads(session, v1::DeriveLayerRequest::PRUNE, "heads");
+  std::vector<int> choices;
+  for (const v1::PruneStep& step : plan.steps()) choices.push_back(step.gates_size());
+  return absl::InvalidArgumentError(absl::StrCat("heads-left: must be one of the plan's steps (",
+                                                 absl::StrJoin(choices, ","), "); was ",
+                                                 heads_left));
+}
+
+absl::Status Prune(Session& session) {
+  const Args& args = session.args;
+  if (!args.Has("plan")) {
+    if (args.Has("gates") || args.Has("heads-left")) {
+      return UsageError("--gates and --heads-left need --plan, whose gates were fitted");
+    }
+    return DeriveWithHeads(session, v1::DeriveLayerRequest::PRUNE, "heads");
+  }
+  if (args.Has("heads")) return UsageError("--heads and --plan exclude each other");
+  CLIENT_ASSIGN_OR_RETURN(const std::optional<uint32_t> left, args.Uint("heads-left"));
+  if (!left.has_value()) return UsageError("--plan needs --heads-left");
+  CLIENT_ASSIGN_OR_RETURN(const v1::PrunePlan plan, ReadPlan(args.Text("plan")));
+  v1::DeriveLayerRequest request;
+  request.set_kind(v1::DeriveLayerRequest::PRUNE);
+  CLIENT_RETURN_IF_ERROR(ApplyPlan(plan, *left, &request));
+  return Derive(session, std::move(request));
 }
 
 absl::Status Permute(Session& session) {
@@ -80,17 +139,20 @@ std::vector<Verb> DeriveVerbs() {
                 .flags = std::move(flags),
                 .run = run};
   };
-  return {verb("prune", "makes a layer without some heads",
-               {{"heads", "0,3", "ids of the heads that go"},
-                {"gates", "", "with gates fitted to the heads that stay"},
-                as,
-                replace},
-               Prune),
-          verb("permute", "makes a layer with its heads in another order",
-               {{"order", "2,0,1", "ids in their new order"}, as, replace}, Permute),
-          verb("split", "makes a layer with q, k and v of their own", {as, replace}, Split),
-          verb("combine", "makes a layer with fused q, k and v", {as, replace}, Combine),
-          verb("quantize", "makes an int8 layer", {as, replace}, Quantize)};
+  return {
+      verb("prune", "makes a layer without some heads",
+           {{"heads", "0,3", "ids of the heads that go"},
+            {"plan", "F.json", "instead: JSON of ablate --sweep prune-plan"},
+            {"heads-left", "K", "how many heads of the plan stay, with gates and means folded in"},
+            {"gates", "", "as --plan does"},
+            as,
+            replace},
+           Prune),
+      verb("permute", "makes a layer with its heads in another order",
+           {{"order", "2,0,1", "ids in their new order"}, as, replace}, Permute),
+      verb("split", "makes a layer with q, k and v of their own", {as, replace}, Split),
+      verb("combine", "makes a layer with fused q, k and v", {as, replace}, Combine),
+      verb("quantize", "makes an int8 layer", {as, replace}, Quantize)};
 }
 
 }  // namespace headwise::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trace, analyze, audit: their spelling is settled, and so scripts learn from UNIMPLEMENTED,
+// trace, audit: their spelling is settled, and so scripts learn from UNIMPLEMENTED,
 // not from a usage error, that this version doesn't carry them out.
 #include <string>
 
@@ -36,10 +36,6 @@ std::vector<Verb> ReservedVerbs() {
   return {
       verb("trace", "every stage of a forward (not in this version)", WithInput({}),
            [](Session&) { return NotInThisVersion("trace"); }),
-      verb("analyze", "statistics of heads (not in this version)",
-           WithInput({{"token-ids", "F[:NAME]", "[N]: for the induction score"},
-                      {"directions", "F[:NAME]", "directions that contributions are compared to"}}),
-           [](Session&) { return NotInThisVersion("analyze"); }),
       verb("audit", "checks a layer, or one's own tensors (not in this version)",
            WithInput({{"theirs", "F.safetensors", "one's own y, optionally q, k, v, scores, p, z"},
                       {"dtype", "D", "what one's own tensors were computed in"}}),

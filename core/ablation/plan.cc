@@ -9,52 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/ablation/source.h"
+#include "core/ablation/sweep.h"
 
 namespace headwise {
 namespace {
 
 absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
-
-const char* KindName(InterventionKind kind) {
-  switch (kind) {
-    case InterventionKind::kZero:
-      return "ZERO";
-    case InterventionKind::kScale:
-      return "SCALE";
-    case InterventionKind::kMean:
-      return "MEAN";
-    case InterventionKind::kResample:
-      return "RESAMPLE";
-    case InterventionKind::kDonor:
-      return "DONOR";
-    case InterventionKind::kReplace:
-      return "REPLACE";
-    case InterventionKind::kUniform:
-      return "UNIFORM";
-    case InterventionKind::kKnockout:
-      return "KNOCKOUT";
-  }
-  return "?";
-}
-
-const char* SweepName(SweepKind sweep) {
-  switch (sweep) {
-    case SweepKind::kNone:
-      return "none";
-    case SweepKind::kLeaveOneOut:
-      return "LEAVE_ONE_OUT";
-    case SweepKind::kKeepOne:
-      return "KEEP_ONE";
-    case SweepKind::kPairs:
-      return "PAIRS";
-    case SweepKind::kCumulative:
-      return "CUMULATIVE";
-    case SweepKind::kPrunePlan:
-      return "PRUNE_PLAN";
-  }
-  return "?";
 }
 
 // Axis indices of the heads that an intervention means.
@@ -84,38 +46,32 @@ absl::StatusOr<std::vector<int64_t>> FindHeads(const LayerSpec& spec,
   return std::vector<int64_t>(heads.begin(), heads.end());
 }
 
-absl::StatusOr<float> FindFactor(const Intervention& intervention) {
+// The factor of kZero and kScale, the sources of all others.
+absl::Status FindReplacement(const Intervention& intervention, SourceMaker* sources,
+                             ResolvedIntervention* resolved) {
   switch (intervention.kind) {
     case InterventionKind::kZero:
-      return 0.0f;
+      resolved->factor = 0.0f;
+      return absl::OkStatus();
     case InterventionKind::kScale:
       if (!std::isfinite(intervention.scale)) {
         return Invalid("scale", "must be finite", absl::StrCat(intervention.scale));
       }
-      return static_cast<float>(intervention.scale);
+      resolved->factor = static_cast<float>(intervention.scale);
+      return absl::OkStatus();
     default:
-      return absl::UnimplementedError(
-          absl::StrCat("kind: ZERO and SCALE are carried out; was ", KindName(intervention.kind)));
+      return sources->Add(intervention, resolved);
   }
-}
-
-// True if the intervention selects a query position of the sequence.
-bool Selects(const ResolvedIntervention& intervention, int64_t sequence, int64_t length) {
-  const std::vector<int64_t>& chosen = intervention.sequences;
-  return intervention.token_begin < std::min(intervention.token_end, length) &&
-         (chosen.empty() || std::binary_search(chosen.begin(), chosen.end(), sequence));
 }
 
 absl::StatusOr<ResolvedIntervention> Resolve(const LayerSpec& spec,
                                              const std::vector<int64_t>& lengths,
-                                             const Intervention& intervention) {
+                                             const Intervention& intervention,
+                                             SourceMaker* sources) {
   ResolvedIntervention resolved;
   auto heads = FindHeads(spec, intervention);
   if (!heads.ok()) return heads.status();
   resolved.heads = *std::move(heads);
-  auto factor = FindFactor(intervention);
-  if (!factor.ok()) return factor.status();
-  resolved.factor = *factor;
   const int64_t sequences = static_cast<int64_t>(lengths.size());
   const std::set<int64_t> chosen(intervention.sequences.begin(), intervention.sequences.end());
   for (const int64_t sequence : chosen) {
@@ -124,50 +80,22 @@ absl::StatusOr<ResolvedIntervention> Resolve(const LayerSpec& spec,
                      absl::StrCat(sequence));
     }
   }
-  resolved.sequences.assign(chosen.begin(), chosen.end());
-  resolved.token_begin = intervention.token_begin;
-  resolved.token_end =
+  TokenSelection& selection = resolved.selection;
+  selection.sequences.assign(chosen.begin(), chosen.end());
+  selection.begin = intervention.token_begin;
+  selection.end =
       intervention.token_end.value_or(*std::max_element(lengths.begin(), lengths.end()));
   for (int64_t s = 0; s < sequences; ++s) {
-    if (Selects(resolved, s, lengths[static_cast<size_t>(s)])) return resolved;
+    if (!selection.Touches(s, lengths[static_cast<size_t>(s)])) continue;
+    if (absl::Status found = FindReplacement(intervention, sources, &resolved); !found.ok()) {
+      return found;
+    }
+    return resolved;
   }
   return Invalid(
       "token range", "must select a token of the request",
       absl::StrCat("[", intervention.token_begin, ", ",
                    intervention.token_end ? absl::StrCat(*intervention.token_end) : "end", ")"));
-}
-
-// The ablations that the request lists or that its sweep stands for.
-absl::StatusOr<std::vector<Ablation>> Expand(const LayerSpec& spec, const AblateRequest& request) {
-  if (request.sweep == SweepKind::kNone) return request.ablations;
-  if (!request.ablations.empty()) {
-    return Invalid("ablations", "must be absent beside a sweep",
-                   absl::StrCat(request.ablations.size()));
-  }
-  if (request.sweep != SweepKind::kLeaveOneOut) {
-    return absl::UnimplementedError(
-        absl::StrCat("sweep: LEAVE_ONE_OUT is carried out; was ", SweepName(request.sweep)));
-  }
-  std::vector<Ablation> ablations;
-  const bool heads = request.target == SweepTarget::kHeads;
-  for (int64_t i = 0; i < (heads ? spec.heads : spec.kv_heads); ++i) {
-    Intervention intervention = request.sweep_intervention;
-    intervention.heads.clear();
-    intervention.groups.clear();
-    if (heads) {
-      intervention.heads.push_back(spec.head_ids[static_cast<size_t>(i)]);
-    } else {
-      intervention.groups.push_back(i);
-    }
-    ablations.push_back({{std::move(intervention)}});
-  }
-  // By id, whatever the order of the axis.
-  if (heads) {
-    std::sort(ablations.begin(), ablations.end(), [](const Ablation& a, const Ablation& b) {
-      return a.interventions[0].heads[0] < b.interventions[0].heads[0];
-    });
-  }
-  return ablations;
 }
 
 std::vector<TokenSegment> CutSegments(const std::vector<int64_t>& lengths,
@@ -178,9 +106,10 @@ std::vector<TokenSegment> CutSegments(const std::vector<int64_t>& lengths,
     std::set<int64_t> cuts = {0, lengths[s]};
     for (const ResolvedAblation& ablation : ablations) {
       for (const ResolvedIntervention& intervention : ablation.interventions) {
-        if (!Selects(intervention, sequence, lengths[s])) continue;
-        cuts.insert(intervention.token_begin);
-        cuts.insert(std::min(intervention.token_end, lengths[s]));
+        const TokenSelection& selection = intervention.selection;
+        if (!selection.Touches(sequence, lengths[s])) continue;
+        cuts.insert(selection.begin);
+        cuts.insert(std::min(selection.end, lengths[s]));
       }
     }
     for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
@@ -192,27 +121,51 @@ std::vector<TokenSegment> CutSegments(const std::vector<int64_t>& lengths,
 
 }  // namespace
 
-void AblationPlan::Factors(size_t a, const TokenSegment& segment,
-                           std::vector<float>* factors) const {
-  std::fill(factors->begin(), factors->end(), 1.0f);
+bool TokenSelection::Touches(int64_t sequence, int64_t length) const {
+  return begin < std::min(end, length) &&
+         (sequences.empty() || std::binary_search(sequences.begin(), sequences.end(), sequence));
+}
+
+bool TokenSelection::Covers(const TokenSegment& segment) const {
+  return Touches(segment.sequence, segment.end) && begin <= segment.begin && segment.end <= end;
+}
+
+int64_t AblationPlan::VariantOf(size_t source, int64_t head) const {
+  return variant_index[source][static_cast<size_t>(head)];
+}
+
+bool AblationPlan::from_one_forward() const {
+  return std::none_of(sources.begin(), sources.end(), [](const ReplacementSource& s) {
+    return s.kind == InterventionKind::kDonor || s.kind == InterventionKind::kUniform ||
+           s.kind == InterventionKind::kKnockout;
+  });
+}
+
+void AblationPlan::Actions(size_t a, size_t draw, const TokenSegment& segment,
+                           std::vector<HeadAction>* actions) const {
+  std::fill(actions->begin(), actions->end(), HeadAction{});
   for (const ResolvedIntervention& i : ablations[a].interventions) {
-    const bool acts = Selects(i, segment.sequence, segment.end) && i.token_begin <= segment.begin &&
-                      segment.end <= i.token_end;
-    if (!acts) continue;
-    for (const int64_t head : i.heads) (*factors)[static_cast<size_t>(head)] = i.factor;
+    if (!i.selection.Covers(segment)) continue;
+    for (const int64_t head : i.heads) {
+      HeadAction& action = (*actions)[static_cast<size_t>(head)];
+      action = {.factor = i.factor, .variant = -1};
+      // With fewer draws than others in its ablation an intervention begins again.
+      if (!i.sources.empty()) action.variant = VariantOf(i.sources[draw % i.sources.size()], head);
+    }
   }
 }
 
 absl::StatusOr<AblationPlan> PlanAblations(const LayerSpec& spec,
                                            const std::vector<int64_t>& lengths,
                                            const AblateRequest& request, int64_t max_ablations) {
-  auto ablations = Expand(spec, request);
+  AblationPlan plan;
+  auto ablations = ExpandSweep(spec, lengths, request, max_ablations, &plan);
   if (!ablations.ok()) return ablations.status();
   if (static_cast<int64_t>(ablations->size()) > max_ablations) {
     return absl::ResourceExhaustedError(
         absl::StrCat("ablations: at most ", max_ablations, " a request; was ", ablations->size()));
   }
-  AblationPlan plan;
+  SourceMaker sources(spec, lengths, &plan);
   for (Ablation& ablation : *ablations) {
     ResolvedAblation resolved;
     std::set<int64_t> meant;
@@ -220,9 +173,10 @@ absl::StatusOr<AblationPlan> PlanAblations(const LayerSpec& spec,
       if (lengths.empty()) {
         return Invalid("token range", "must select a token of the request", "no sequences");
       }
-      auto one = Resolve(spec, lengths, intervention);
+      auto one = Resolve(spec, lengths, intervention, &sources);
       if (!one.ok()) return one.status();
       meant.insert(one->heads.begin(), one->heads.end());
+      resolved.draws = std::max(resolved.draws, one->sources.size());
       resolved.interventions.push_back(*std::move(one));
     }
     for (const int64_t head : meant) {
@@ -231,6 +185,7 @@ absl::StatusOr<AblationPlan> PlanAblations(const LayerSpec& spec,
     resolved.ablation = std::move(ablation);
     plan.ablations.push_back(std::move(resolved));
   }
+  if (absl::Status finished = sources.Finish(); !finished.ok()) return finished;
   plan.segments = CutSegments(lengths, plan.ablations);
   return plan;
 }

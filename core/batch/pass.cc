@@ -37,6 +37,8 @@ Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassM
     members_.back()->index = static_cast<int64_t>(members_.size()) - 1;
     members_.back()->item = std::move(item);
   }
+  const size_t asked = members_.size();
+  for (size_t i = 0; i < asked; ++i) AddDonors(members_[i].get());
 }
 
 Pass::Outcome Pass::Run() {
@@ -188,14 +190,18 @@ void Pass::ProjectOut() {
 Pass::Outcome Pass::Answer() {
   const absl::Duration took = clock_->Now() - started_;
   const int64_t compute_us = absl::ToInt64Microseconds(took);
+  const int64_t requests =
+      std::count_if(members_.begin(), members_.end(),
+                    [](const std::unique_ptr<Member>& member) { return !member->is_donor; });
   bool complete = true;
   for (const std::unique_ptr<Member>& member : members_) {
+    if (member->is_donor) continue;
     WorkItem& item = *member->item;
     PassInfo& info = member->result.pass;
     info.layer = layer().info().name;
     info.layer_version = layer().info().version;
     info.lengths = item.input.queries;
-    info.batch_requests = static_cast<int64_t>(members_.size());
+    info.batch_requests = requests;
     info.batch_tokens = data_.query_rows;
     info.queue_us = std::max<int64_t>(0, absl::ToInt64Microseconds(started_ - item.accepted));
     info.compute_us = compute_us;

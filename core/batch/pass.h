@@ -64,6 +64,11 @@ class Pass {
     std::atomic<bool> dead{false};
     float* y = nullptr;  // [N, d_out]
     std::vector<float*> ablation_y;
+    std::vector<int64_t> donors;  // members of their own that run for this one
+    bool is_donor = false;        // nobody waits for its answer
+    // What replaces z in each source of the ablation plan, where it is made here: kMean [width],
+    // kUniform and kKnockout [N, width], width as ReplacementSource::columns has it.
+    std::vector<std::vector<float>> replaced;
   };
   using Task = absl::FunctionRef<void(int64_t task, WorkerScratch* scratch)>;
 
@@ -86,7 +91,21 @@ class Pass {
   void ProjectOut();
   void Ablate();
   void RunGrams(Member* member);
+  void RunFoldProducts(Member* member);
   void RunAblatedOutputs(Member* member);
+  void ReplaceHeads(const Member& member, size_t a, const AttendTile& tile, float* z) const;
+
+  // pass_replace.cc: what replaces z.
+  void AddDonors(Member* member);
+  void MakeReplacements(Member* member);
+  void TakeMeans(Member* member, size_t source);
+  void SpreadEvenly(Member* member, size_t source);
+  void KnockOut(Member* member, size_t source);
+  PassData Alone(const SequencePlan& sequence) const;
+  bool Valid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t query) const;
+  // z' of one head [dv] from a source at a query position of a sequence of the request.
+  const float* Replaced(const Member& member, size_t source, int64_t sequence, int64_t query,
+                        int64_t head) const;
   void Unpack();
   void UnpackMember(Member* member);
   void UnpackHeads(const Member& member, ProjectionRole role, float* out);

@@ -23,31 +23,67 @@ struct GramTask {
   int64_t last_block = 0;
 };
 
-// z rows [row, row + rows) with the plan's replacements for ablation `a`, a sequence's segments in
-// turn. `first_token` is the sequence's position of the first row.
-void ReplaceHeads(const AttentionLayer& layer, const AblationPlan& plan, size_t a, int64_t sequence,
-                  int64_t first_token, int64_t rows, float* z) {
-  const LayerSpec& spec = layer.spec();
-  std::vector<float> factors(static_cast<size_t>(spec.heads));
-  for (const TokenSegment& segment : plan.segments) {
-    if (segment.sequence != sequence) continue;
-    const int64_t begin = std::max(segment.begin, first_token);
-    const int64_t end = std::min(segment.end, first_token + rows);
-    if (begin >= end) continue;
-    plan.Factors(a, segment, &factors);
-    for (int64_t t = begin; t < end; ++t) {
-      float* row = z + (t - first_token) * layer.z_width();
-      for (size_t r = 0; r < factors.size(); ++r) {
-        float* head = row + layer.z_offsets()[r];
-        if (factors[r] == 1.0f) continue;
-        if (factors[r] == 0.0f) {
-          std::fill_n(head, spec.dv[r], 0.0f);  // selects: NaN and infinity go too
-        } else {
-          ScaleTo(head, factors[r], spec.dv[r], head);
+// z - z' of a stretch of one segment for every source that acts there, and the Gram matrix's rows
+// of them.
+class Differences {
+ public:
+  // `replaced` (source, head, token of the stretch) is z' of a head.
+  using ReplacedHead = absl::FunctionRef<const float*(size_t, int64_t, int64_t)>;
+
+  Differences(const AttentionLayer& layer, const AblationPlan& plan, const TokenSegment& segment,
+              const float* z, int64_t tokens, ReplacedHead replaced) {
+    std::vector<int64_t> matrices(plan.sources.size(), -1);
+    const int64_t width = layer.z_width();
+    for (size_t i = 0; i < plan.sources.size(); ++i) {
+      if (!plan.sources[i].selection.Covers(segment)) continue;
+      matrices[i] = static_cast<int64_t>(numbers_.size());
+      std::vector<float>& matrix = numbers_.emplace_back(static_cast<size_t>(tokens * width), 0.0f);
+      for (const int64_t head : plan.sources[i].heads) {
+        const int64_t column = layer.z_offsets()[static_cast<size_t>(head)];
+        const int64_t dv = layer.spec().dv[static_cast<size_t>(head)];
+        for (int64_t t = 0; t < tokens; ++t) {
+          const float* from = z + t * width + column;
+          const float* other = replaced(i, head, t);
+          float* out = matrix.data() + t * width + column;
+          for (int64_t d = 0; d < dv; ++d) out[d] = from[d] - other[d];
         }
       }
     }
+    for (const std::vector<float>& matrix : numbers_) {
+      deltas_.differences.push_back(matrix.data());
+    }
+    for (const Variant& variant : plan.variants) {
+      deltas_.rows.push_back({matrices[variant.source], variant.head});
+    }
   }
+
+  const GramDeltas* deltas() const { return deltas_.rows.empty() ? nullptr : &deltas_; }
+
+ private:
+  std::vector<std::vector<float>> numbers_;
+  GramDeltas deltas_;
+};
+
+// products [count, count] += the rows' products; rows [count, width].
+void AddProducts(const std::vector<float>& rows, size_t count, std::vector<double>* products) {
+  const size_t width = rows.size() / count;
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = 0; j < count; ++j) {
+      double sum = 0.0;
+      for (size_t c = 0; c < width; ++c) {
+        sum += static_cast<double>(rows[i * width + c]) * static_cast<double>(rows[j * width + c]);
+      }
+      (*products)[i * count + j] += sum;
+    }
+  }
+}
+
+// True if an ablation only multiplies z: then int8 keeps z's row scales as they were.
+bool OnlyFactors(const AblationPlan& plan, size_t a) {
+  for (const ResolvedIntervention& i : plan.ablations[a].interventions) {
+    if (!i.sources.empty()) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -55,7 +91,11 @@ void ReplaceHeads(const AttentionLayer& layer, const AblationPlan& plan, size_t 
 void Pass::Ablate() {
   for (const std::unique_ptr<Member>& member : members_) {
     if (!member->item->ablation.has_value() || Dead(member.get())) continue;
+    MakeReplacements(member.get());
     RunGrams(member.get());
+    if (Dead(member.get())) continue;
+    ChooseGreedily(member->result.grams, layer().spec(), &member->item->ablation->plan);
+    RunFoldProducts(member.get());
     RunAblatedOutputs(member.get());
   }
 }
@@ -75,20 +115,104 @@ void Pass::RunGrams(Member* member) {
       }
     }
   }
-  const size_t rows = static_cast<size_t>(layer().spec().heads + 1);
+  const size_t rows = static_cast<size_t>(plan.gram_rows(layer().spec().heads));
   std::vector<std::vector<double>> parts(tasks.size());
   RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
     const GramTask& task = tasks[static_cast<size_t>(i)];
     std::vector<double>& sums = parts[static_cast<size_t>(i)];
     sums.assign(rows * rows, 0.0);
     const float* z = data_.z + task.row * layer().z_width();
-    RunGram(layer(), z, task.tokens, task.first_block, task.last_block, sums.data(), scratch);
+    const TokenSegment& segment = plan.segments[task.segment];
+    const int64_t first =
+        task.row -
+        data_.sequences[static_cast<size_t>(member->first_sequence + segment.sequence)].q_row;
+    const Differences differences(
+        layer(), plan, segment, z, task.tokens, [&](size_t source, int64_t head, int64_t t) {
+          return Replaced(*member, source, segment.sequence, first + t, head);
+        });
+    RunGram(layer(), z, task.tokens, task.first_block, task.last_block, differences.deltas(),
+            sums.data(), scratch);
   });
   member->result.grams.assign(plan.segments.size(), {std::vector<double>(rows * rows, 0.0)});
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (parts[i].empty()) continue;  // called off
     std::vector<double>& sums = member->result.grams[tasks[i].segment].sums;
     for (size_t j = 0; j < sums.size(); ++j) sums[j] += parts[i][j];
+  }
+}
+
+// Products of the folds' sums of contributions: sum_t c_r = (sum_t z_r) W_O^(r).
+void Pass::RunFoldProducts(Member* member) {
+  AblationPlan& plan = member->item->ablation->plan;
+  if (plan.sweep != SweepKind::kPrunePlan) return;
+  const int64_t width = layer().z_width();
+  const int64_t heads = layer().spec().heads;
+  const size_t count = static_cast<size_t>(plan.folds * heads);
+  plan.fold_products.assign(count * count, 0.0);
+  plan.contribution_sums.assign(static_cast<size_t>(heads * layer().spec().d_out), 0.0);
+  std::vector<double> sums(static_cast<size_t>(plan.folds * width), 0.0);
+  for (size_t s = 0; s < plan.fold_of.size(); ++s) {
+    if (plan.fold_of[s] < 0) continue;
+    const SequencePlan& sequence = data_.sequences[static_cast<size_t>(member->first_sequence) + s];
+    double* sum = sums.data() + plan.fold_of[s] * width;
+    for (int64_t t = 0; t < sequence.queries; ++t) {
+      const float* z = data_.z + (sequence.q_row + t) * width;
+      for (int64_t i = 0; i < width; ++i) sum[i] += static_cast<double>(z[i]);
+    }
+  }
+  const std::vector<float> rows(sums.begin(), sums.end());
+  RunTasks(1, [&](int64_t, WorkerScratch* scratch) {
+    const int64_t stride = layer().tile_stride();
+    std::vector<float> tile(static_cast<size_t>(kTileRows * stride));
+    std::vector<float> block_sums;  // [folds * H, width of the block]
+    for (size_t b = 0; b < layer().wo().blocks().size(); ++b) {
+      const int64_t columns = layer().wo().blocks()[b].width;
+      block_sums.assign(count * static_cast<size_t>(columns), 0.0f);
+      for (int64_t fold = 0; fold < plan.folds; ++fold) {
+        const TileRows row =
+            layer().wo().MakeRows(rows.data() + fold * width, 1, nullptr, &scratch->input);
+        for (int64_t r = 0; r < heads; ++r) {
+          RunContribution(layer(), r, b, row, tile.data());
+          std::copy_n(tile.data(), columns, block_sums.data() + (fold * heads + r) * columns);
+          double* sum = plan.contribution_sums.data() + r * layer().spec().d_out +
+                        layer().wo().blocks()[b].column;
+          for (int64_t c = 0; c < columns; ++c)
+            sum[c] += static_cast<double>(tile[static_cast<size_t>(c)]);
+        }
+      }
+      AddProducts(block_sums, count, &plan.fold_products);
+    }
+  });
+}
+
+// Rows of one sequence with the first draw of ablation `a`.
+void Pass::ReplaceHeads(const Member& member, size_t a, const AttendTile& tile, float* z) const {
+  const AblationPlan& plan = member.item->ablation->plan;
+  const LayerSpec& spec = layer().spec();
+  const int64_t sequence = tile.sequence - member.first_sequence;
+  std::vector<HeadAction> actions(static_cast<size_t>(spec.heads));
+  for (const TokenSegment& segment : plan.segments) {
+    if (segment.sequence != sequence) continue;
+    const int64_t begin = std::max(segment.begin, tile.first_query);
+    const int64_t end = std::min(segment.end, tile.first_query + tile.queries);
+    if (begin >= end) continue;
+    plan.Actions(a, /*draw=*/0, segment, &actions);
+    for (int64_t t = begin; t < end; ++t) {
+      float* row = z + (t - tile.first_query) * layer().z_width();
+      for (size_t r = 0; r < actions.size(); ++r) {
+        float* head = row + layer().z_offsets()[r];
+        if (!actions[r].acts()) continue;
+        if (actions[r].variant >= 0) {
+          const Variant& variant = plan.variants[static_cast<size_t>(actions[r].variant)];
+          std::copy_n(Replaced(member, variant.source, sequence, t, static_cast<int64_t>(r)),
+                      spec.dv[r], head);
+        } else if (actions[r].factor == 0.0f) {
+          std::fill_n(head, spec.dv[r], 0.0f);  // selects: NaN and infinity go too
+        } else {
+          ScaleTo(head, actions[r].factor, spec.dv[r], head);
+        }
+      }
+    }
   }
 }
 
@@ -119,12 +243,12 @@ void Pass::RunAblatedOutputs(Member* member) {
             data_.sequences[static_cast<size_t>(tile.sequence)].q_row + tile.first_query;
         float* z = scratch->rows.Reserve<float>(kTileRows * layer().z_width());
         std::copy_n(data_.z + row * layer().z_width(), tile.queries * layer().z_width(), z);
-        ReplaceHeads(layer(), work.plan, static_cast<size_t>(work.return_y[wanted]),
-                     tile.sequence - member->first_sequence, tile.first_query, tile.queries, z);
+        const size_t a = static_cast<size_t>(work.return_y[wanted]);
+        ReplaceHeads(*member, a, tile, z);
         float* y = member->ablation_y[wanted] + (row - member->first_row) * spec.d_out;
         RunProjectOut(
-            layer(), z, data_.z + row * layer().z_width(), 0, tile.queries, 0,
-            static_cast<int64_t>(layer().wo().blocks().size()),
+            layer(), z, OnlyFactors(work.plan, a) ? data_.z + row * layer().z_width() : nullptr, 0,
+            tile.queries, 0, static_cast<int64_t>(layer().wo().blocks().size()),
             [&](int64_t r) { return y + r * spec.d_out; }, scratch);
       });
 }

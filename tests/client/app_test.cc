@@ -146,7 +146,7 @@ TEST(AppTest, CallsUnreadableFilesExitCode1) {
 
 TEST(AppTest, SaysThatReservedVerbsAreNotCarriedOut) {
   Script script;
-  for (const char* verb : {"trace", "analyze", "audit"}) {
+  for (const char* verb : {"trace", "audit"}) {
     const Outcome outcome = RunWith(&script, {verb, "m0"});
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(outcome.err, StartsWith("headwise: UNIMPLEMENTED: verb: "));
@@ -299,6 +299,27 @@ TEST_F(FileVerbsTest, ClientIdAndPriorityAreSent) {
   EXPECT_EQ(RunWith(&script, {"--client-id", std::string(200, 'x'), "list"}).exit_code, 2);
 }
 
+TEST_F(FileVerbsTest, AnalyzeBuildsTheRequestAndShowsFindingsOnly) {
+  script_.analysis.set_layer("m0");
+  script_.analysis.add_heads()->mutable_self_mass()->set_value(0.25);
+  for (const bool finding : {true, false}) {
+    v1::HeadPair* pair = script_.analysis.add_pairs();
+    pair->add_heads(finding ? 3 : 4);
+    pair->add_heads(5);
+    pair->mutable_cka()->set_value(0.75);
+    pair->mutable_cka()->set_finding(finding);
+  }
+  const Outcome outcome = RunWith(&script_, {"analyze", "m0", "--input", x_, "--permutations", "99",
+                                             "--seed", "4", "--max-tokens", "7"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(script_.analyze_request.permutations(), 99u);
+  EXPECT_EQ(script_.analyze_request.seed(), 4u);
+  EXPECT_EQ(script_.analyze_request.max_tokens(), 7u);
+  EXPECT_THAT(outcome.out, HasSubstr("0.250"));
+  EXPECT_THAT(outcome.out, HasSubstr("3,5"));
+  EXPECT_THAT(outcome.out, ::testing::Not(HasSubstr("4,5")));
+}
+
 TEST_F(FileVerbsTest, ForwardWritesTheTensorsAndShowsTheirStart) {
   *script_.forward.add_tensors() = SmallY();
   const std::string output = dir_.Path("out.safetensors");
@@ -363,8 +384,8 @@ TEST_F(FileVerbsTest, AblateDrawsBars) {
   const Outcome outcome =
       RunWith(&script_, {"ablate", "m0", "--input", x_, "--sweep", "leave-one-out"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("40.00 %  0.9000  " + std::string(40, '#') + "\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("10.00 %  0.9000  " + std::string(10, '#') + "\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("40.00 %  -         0.9000  " + std::string(40, '#') + "\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("10.00 %  -         0.9000  " + std::string(10, '#') + "\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("nan")));
 }
 

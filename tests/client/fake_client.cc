@@ -22,6 +22,11 @@ class FakeClient : public Client {
     script_->ablate_request = request;
     return Answer(script_->ablate);
   }
+  absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeHeads(const v1::AnalyzeHeadsRequest& request,
+                                                      const ProgressCallback&) override {
+    script_->analyze_request = request;
+    return Answer(script_->analysis);
+  }
   absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) override {
     script_->load_request = request;
     return Answer(script_->load);

@@ -17,6 +17,7 @@ struct Script {
   absl::Status failure;  // if not OK, every call's answer
   v1::ForwardResponse forward;
   v1::AblateResult ablate;
+  v1::AnalyzeHeadsResult analysis;
   v1::LoadLayerResponse load;
   v1::PlanUploadResponse plan;
   v1::UnloadLayerResponse unload;
@@ -33,6 +34,7 @@ struct Script {
   std::string client_id;
   v1::ForwardRequest forward_request;
   v1::AblateRequest ablate_request;
+  v1::AnalyzeHeadsRequest analyze_request;
   v1::LoadLayerRequest load_request;
   v1::PlanUploadRequest plan_request;
   v1::UploadHeader upload_header;

@@ -126,8 +126,11 @@ TEST_F(Commands, AblateHasTheDocumentedShape) {
   EXPECT_EQ(sweep["scope"]["n_tokens"], 538);
   ASSERT_EQ(sweep["ablations"].size(), 12u);
   const json& first = sweep["ablations"][0];
-  ExpectKeys(first, {"index", "interventions", "heads", "effect", "per_sequence",
-                     "mean_over_sequences", "undefined_sequences", "undefined_reason"});
+  ExpectKeys(first,
+             {"index", "interventions", "heads", "effect", "per_sequence", "mean_over_sequences",
+              "undefined_sequences", "undefined_reason", "intervals"});
+  EXPECT_EQ(first["intervals"]["relative_l2"]["method"], "BCA");
+  EXPECT_EQ(first["intervals"]["relative_l2"]["resamples"], 2000);
   EXPECT_EQ(first["interventions"][0]["kind"], "ZERO");
   EXPECT_NEAR(first["effect"]["relative_l2"].get<double>(), 0.2686413, 3e-6);
   const json pair =

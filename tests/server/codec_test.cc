@@ -195,8 +195,59 @@ TEST(CodecAblate, RefusesContradictions) {
   wire.mutable_sweep_intervention()->set_kind(v1::Intervention::ZERO);
   EXPECT_THAT(std::string(DecodeAblate(wire).status().message()), HasSubstr("without a sweep"));
   wire = Ablate();
-  wire.mutable_bootstrap()->set_seed(1);
+  wire.set_priority(1);
   EXPECT_EQ(DecodeAblate(wire).status().code(), absl::StatusCode::kUnimplemented);
+  wire = Ablate();
+  v1::Intervention* zero = wire.add_ablations()->add_interventions();
+  zero->set_kind(v1::Intervention::ZERO);
+  zero->add_edges();
+  EXPECT_THAT(std::string(DecodeAblate(wire).status().message()),
+              HasSubstr("ablations[0].interventions[0].edges: must be absent"));
+}
+
+TEST(CodecAblate, SettingsOfKindsAndSweepsArrive) {
+  v1::AblateRequest wire = Ablate();
+  wire.clear_ablations();
+  wire.set_sweep(v1::CUMULATIVE);
+  wire.add_order(3);
+  wire.set_folds(5);
+  wire.mutable_bootstrap()->set_level(0.9);
+  v1::Intervention* intervention = wire.mutable_sweep_intervention();
+  intervention->set_kind(v1::Intervention::RESAMPLE);
+  intervention->set_seed(7);
+  intervention->set_draws(4);
+  const auto request = DecodeAblate(wire);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_THAT(request->order, ElementsAre(3));
+  EXPECT_EQ(request->folds, 5);
+  EXPECT_EQ(request->bootstrap.level, 0.9);
+  EXPECT_EQ(request->bootstrap.resamples, 2000);
+  EXPECT_EQ(request->sweep_intervention.seed, 7u);
+  EXPECT_EQ(request->sweep_intervention.draws, 4);
+  intervention->set_kind(v1::Intervention::KNOCKOUT);
+  intervention->clear_draws();
+  intervention->add_edges()->set_key(2);
+  EXPECT_EQ(DecodeAblate(wire)->sweep_intervention.edges.at(0).key, 2);
+}
+
+TEST(CodecAblate, SumsGoOutWhereTheyAreAskedFor) {
+  AblateResult result;
+  result.ablations.resize(1);
+  result.ablations[0].sums = {{{4.0, 1.0, 2.0}, {9.0, 3.0, 5.0}}};
+  result.ablations[0].intervals.l2 =
+      Interval{.low = 1, .high = 2, .method = IntervalMethod::kRange};
+  result.interactions.push_back({{1, 2}, {1.0, 4.0, 1.0, 7.0, 28.0}});
+  v1::AblateRequest request = Ablate();
+  v1::AblateResult plain, wire;
+  EncodeAblate(request, "id", &result, &plain);
+  EXPECT_EQ(plain.ablations(0).sums_size(), 0);
+  EXPECT_EQ(plain.ablations(0).intervals().l2().method(), "RANGE");
+  EXPECT_EQ(plain.interactions(0).interaction(), 0.5);
+  EXPECT_EQ(plain.interactions(0).relative_l2(), 0.5);
+  request.set_return_sums(true);
+  EncodeAblate(request, "id", &result, &wire);
+  EXPECT_THAT(wire.ablations(0).sums(), ElementsAre(4, 1, 2, 9, 3, 5));
+  EXPECT_THAT(wire.interactions(0).sums(), ElementsAre(1, 4, 1, 7, 28));
 }
 
 TEST(CodecAblate, UndefinedFiguresAreAbsent) {

@@ -51,11 +51,11 @@ TEST(AblationPlan, SegmentsAreCutWhereRangesBegin) {
   auto plan = PlanAblations(Grouped(), {3, 5}, request, 100);
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::vector<std::tuple<int64_t, int64_t, int64_t, float>> segments;
-  std::vector<float> factors(4);
+  std::vector<HeadAction> actions(4);
   for (const TokenSegment& s : plan->segments) {
-    plan->Factors(0, s, &factors);
-    segments.emplace_back(s.sequence, s.begin, s.end, factors[0]);
-    EXPECT_EQ(factors[1], 1.0f);
+    plan->Actions(0, 0, s, &actions);
+    segments.emplace_back(s.sequence, s.begin, s.end, actions[0].factor);
+    EXPECT_FALSE(actions[1].acts());
   }
   // The later intervention wins where both act.
   EXPECT_THAT(segments, ElementsAre(std::tuple(0, 0, 2, 0.0f), std::tuple(0, 2, 3, 1.0f),
@@ -95,12 +95,6 @@ TEST(AblationPlan, RefusalsNameTheRuleAndTheValue) {
   EXPECT_TRUE(absl::IsInvalidArgument(
       PlanStatus(One({.kind = InterventionKind::kScale, .heads = {0}, .scale = nan}))));
   EXPECT_TRUE(absl::IsInvalidArgument(PlanStatus(One({.heads = {0}}), {})));
-  const absl::Status mean = PlanStatus(One({.kind = InterventionKind::kMean, .heads = {0}}));
-  EXPECT_TRUE(absl::IsUnimplemented(mean));
-  EXPECT_THAT(std::string(mean.message()), HasSubstr("MEAN"));
-  AblateRequest pairs;
-  pairs.sweep = SweepKind::kPairs;
-  EXPECT_TRUE(absl::IsUnimplemented(PlanStatus(pairs)));
   AblateRequest both = One({.heads = {0}});
   both.sweep = SweepKind::kLeaveOneOut;
   EXPECT_TRUE(absl::IsInvalidArgument(PlanStatus(both)));
