@@ -7,9 +7,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/completion.h"
 #include "client/flags.h"
 #include "client/status.h"
 #include "client/verb.h"
+#include "headwise/version.h"
 
 namespace headwise::client {
 namespace {
@@ -28,6 +30,18 @@ const std::vector<Flag>& GlobalFlags() {
   return *flags;
 }
 
+// Of the program without a verb.
+const std::vector<Flag>& ProgramFlags() {
+  static const auto* flags = [] {
+    auto* list = new std::vector<Flag>(GlobalFlags());
+    list->insert(list->end(), {{"version", "", "the version of this program"},
+                               {"completion", "", "a completion script for bash"},
+                               {"reference", "", "every help text, as Markdown"}});
+    return list;
+  }();
+  return *flags;
+}
+
 std::string OverallHelp() {
   std::string text =
       "headwise: talks to a Headwise server, which keeps attention layers in memory.\n\n"
@@ -37,7 +51,8 @@ std::string OverallHelp() {
                     absl::StrFormat("  %-11s %-7s %s\n", verb.name, verb.arguments, verb.summary));
   }
   absl::StrAppend(
-      &text, "\nflags of every verb:\n", DescribeFlags(GlobalFlags()),
+      &text, "\nflags of every verb:\n", DescribeFlags(GlobalFlags()), "\nflags without a verb:\n",
+      DescribeFlags(absl::MakeConstSpan(ProgramFlags()).subspan(GlobalFlags().size())),
       "\n`headwise VERB --help` describes a verb. Tensor files are .npy or .safetensors "
       "(FILE:NAME picks a tensor).\n"
       "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 threshold not met.\n");
@@ -51,6 +66,28 @@ std::string VerbHelp(const Verb& verb) {
   if (!verb.flags.empty()) absl::StrAppend(&text, "\nflags:\n", DescribeFlags(verb.flags));
   absl::StrAppend(&text, "\nflags of every verb:\n", DescribeFlags(GlobalFlags()));
   return text;
+}
+
+std::string Reference() {
+  std::string text = MarkdownSection("headwise", OverallHelp());
+  for (const Verb& verb : Verbs()) {
+    absl::StrAppend(&text, MarkdownSection(absl::StrCat("headwise ", verb.name), VerbHelp(verb)));
+  }
+  return text;
+}
+
+std::string Completion() {
+  CommandGrammar grammar{.program = "headwise", .flags = ProgramFlags(), .verbs = {}};
+  for (const Verb& verb : Verbs()) grammar.verbs.push_back({std::string(verb.name), verb.flags});
+  return BashCompletion(grammar);
+}
+
+// What a command line without a verb asks for.
+std::string AboutProgram(const Args& args) {
+  if (args.Has("version")) return absl::StrCat(kProgram, " ", kVersion, "\n");
+  if (args.Has("completion")) return Completion();
+  if (args.Has("reference")) return Reference();
+  return OverallHelp();
 }
 
 // The place of the verb: the first word that is no flag and no flag's value. A flag before the verb
@@ -81,9 +118,11 @@ struct Command {
 absl::StatusOr<Command> ParseCommand(absl::Span<const std::string> words) {
   const size_t at = FindVerbWord(words);
   if (at == words.size()) {
-    CLIENT_ASSIGN_OR_RETURN(Args args, Args::Parse(words, GlobalFlags()));
-    if (!args.Has("help")) return UsageError("a verb is missing (see headwise --help)");
-    return Command{nullptr, std::move(args)};
+    CLIENT_ASSIGN_OR_RETURN(Args args, Args::Parse(words, ProgramFlags()));
+    for (const char* flag : {"help", "version", "completion", "reference"}) {
+      if (args.Has(flag)) return Command{nullptr, std::move(args)};
+    }
+    return UsageError("a verb is missing (see headwise --help)");
   }
   const std::string& name = words[at];
   const auto verb = std::find_if(Verbs().begin(), Verbs().end(),
@@ -171,7 +210,7 @@ int RunHeadwise(absl::Span<const std::string> words, const Environment& environm
     return ExitCodeOf(command.status());
   }
   if (command->verb == nullptr || command->args.Has("help")) {
-    out << (command->verb == nullptr ? OverallHelp() : VerbHelp(*command->verb));
+    out << (command->verb == nullptr ? AboutProgram(command->args) : VerbHelp(*command->verb));
     return kExitDone;
   }
   int exit_code = kExitDone;

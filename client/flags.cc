@@ -160,4 +160,8 @@ std::string DescribeFlags(absl::Span<const Flag> flags) {
   return text;
 }
 
+std::string MarkdownSection(absl::string_view title, absl::string_view help) {
+  return absl::StrCat("## ", title, "\n\n```text\n", help, "```\n\n");
+}
+
 }  // namespace headwise::client

@@ -59,6 +59,9 @@ class Args {
 // The help text's lines for `flags`, aligned.
 std::string DescribeFlags(absl::Span<const Flag> flags);
 
+// A help text as a section of the reference page (docs/commands.md).
+std::string MarkdownSection(absl::string_view title, absl::string_view help);
+
 }  // namespace headwise::client
 
 #endif  // HEADWISE_CLIENT_FLAGS_H_

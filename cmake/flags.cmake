@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # headwise_flags    every target of ours links it (PRIVATE): include root, warnings, sanitizers
+# headwise_version  "headwise/version.h": the version of the project and the build type
 # headwise_malloc   every executable that serves or sends large messages links it: tcmalloc, or nothing under a sanitizer
 
 add_library(headwise_flags INTERFACE)
-target_include_directories(headwise_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+target_include_directories(headwise_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
 target_compile_options(headwise_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror
   -Wno-missing-field-initializers  # designated initialisers name what differs from the default
@@ -14,6 +15,10 @@ target_compile_options(headwise_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(headwise_flags INTERFACE -Wthread-safety -Wthread-safety-beta)
 endif()
+
+configure_file(${PROJECT_SOURCE_DIR}/cmake/version.h.in ${PROJECT_BINARY_DIR}/include/headwise/version.h @ONLY)
+add_library(headwise_version INTERFACE)
+target_include_directories(headwise_version INTERFACE "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
 
 # No -march: binaries run on every x86-64, and the kernels choose their instructions at run time.
 

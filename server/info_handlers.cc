@@ -2,9 +2,9 @@
 #include <utility>
 #include <vector>
 
+#include "headwise/version.h"
 #include "server/flags.h"
 #include "server/service.h"
-#include "server/version.h"
 
 namespace headwise {
 namespace {

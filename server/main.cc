@@ -11,12 +11,12 @@
 #include "absl/log/globals.h"
 #include "absl/log/initialize.h"
 #include "absl/log/log.h"
+#include "headwise/version.h"
 #include "server/flags.h"
 #include "server/logging.h"
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/signals.h"
-#include "server/version.h"
 
 namespace headwise {
 namespace {

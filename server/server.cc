@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "headwise/version.h"
 #include "server/address.h"
 #include "server/call_tracker.h"
 #include "server/health.h"
@@ -28,7 +29,6 @@
 #include "server/service.h"
 #include "server/startup.h"
 #include "server/startup_layers.h"
-#include "server/version.h"
 #include "server/warm_up.h"
 
 namespace headwise {
@@ -146,9 +146,9 @@ void ServerImpl::RegisterServices(grpc::ServerBuilder* builder) {
   builder->RegisterService(service_.get());
   builder->RegisterService(health_service_.get());
   if (!options_.reflection) return;
-  reflection_ = MakeReflectionServices({"headwise.v1.Headwise", "grpc.health.v1.Health",
-                                        "grpc.reflection.v1.ServerReflection",
-                                        "grpc.reflection.v1alpha.ServerReflection"});
+  reflection_ = MakeReflectionServices(
+      {"headwise.v1.Headwise", "grpc.health.v1.Health",
+       "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"});
   for (const std::unique_ptr<grpc::Service>& service : reflection_) {
     builder->RegisterService(service.get());
   }

@@ -39,8 +39,7 @@ def include_faults(path, text):
         header = match.group(1)
         where = f"{path}:{number}"
         if OURS.match(header) and not any(header.startswith(prefix) for prefix in allowed):
-            if header != "server/version.h":
-                yield f"{where}: {path.split('/')[0]} may not include {header}"
+            yield f"{where}: {path.split('/')[0]} may not include {header}"
         if any(header.startswith(prefix) for prefix in banned):
             yield f"{where}: {header} is not for {path.rsplit('/', 1)[0]}"
         if header.startswith("oneapi/") and path.startswith("core/") and path != ONEDNN_HOME:
