@@ -9,6 +9,8 @@
 #include <optional>
 #include <random>
 
+#include "client/load/schedule.h"
+
 namespace headwise::client {
 
 // The planned send times of a run, in order. The first `warmup` calls come before the measured
@@ -42,20 +44,28 @@ class Arrivals {
   int64_t window_begin_ns_ = 0;
 };
 
-// Open loop: a rate, whatever becomes of earlier calls. Constant gaps, or exponential ones
-// (Poisson).
+// Open loop: a rate over time, whatever becomes of earlier calls. Constant gaps, or exponential
+// ones (Poisson). The warm-up goes at the rate with which the schedule begins.
 class OpenArrivals : public Arrivals {
  public:
+  OpenArrivals(RateSchedule schedule, bool poisson, uint64_t warmup, uint64_t seed);
   OpenArrivals(double rate, bool poisson, int64_t duration_ns, uint64_t warmup, uint64_t seed);
   std::optional<int64_t> Peek() override;
   void Pop() override;
   void Completed(int64_t) override {}
 
  private:
-  const double rate_;  // calls a second
+  // Of the next call; nullopt: after the schedule's end.
+  std::optional<int64_t> PlannedNs() const;
+
+  const RateSchedule schedule_;
   const bool poisson_;
+  const uint64_t warmup_calls_;
   std::mt19937_64 random_;
-  double planned_s_ = 0;  // of the next call
+  // The schedule's time is told in calls: this many go before the next one, and before the first
+  // that counts. Poisson arrivals add exponential gaps of mean 1 up.
+  double calls_ = 0;
+  double warmup_until_ = 0;
 };
 
 // Closed loop: a number of callers, each sends again when its answer has come.

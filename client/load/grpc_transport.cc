@@ -19,6 +19,7 @@
 #include "client/channel.h"
 #include "client/load/connections.h"
 #include "client/load/payload.h"
+#include "google/rpc/status.pb.h"
 
 namespace headwise::client {
 namespace {
@@ -28,7 +29,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr char kForwardMethod[] = "/headwise.v1.Headwise/Forward";
 constexpr char kAblateMethod[] = "/headwise.v1.Headwise/Ablate";
 
-double CpuSeconds(clockid_t clock) {
+double SecondsOf(clockid_t clock) {
   timespec time;
   if (clock_gettime(clock, &time) != 0) return 0;
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
@@ -45,6 +46,17 @@ std::optional<uint32_t> TrailingNumber(const grpc::ClientContext& context, const
   return number;
 }
 
+// The reason of the google.rpc.ErrorInfo that came with a failure, or empty.
+std::string ReasonOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (status.ok() || !details.ParseFromString(status.error_details())) return "";
+  google::rpc::ErrorInfo info;
+  for (const google::protobuf::Any& detail : details.details()) {
+    if (detail.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
+
 // A call in flight; its address is the tag of its events.
 class PendingCall {
  public:
@@ -58,6 +70,7 @@ class PendingCall {
     return {.id = id_,
             .done_ns = done_ns,
             .code = static_cast<absl::StatusCode>(status_.error_code()),
+            .reason = ReasonOf(status_),
             .queue_us = TrailingNumber(context_, "headwise-queue-us"),
             .compute_us = TrailingNumber(context_, "headwise-compute-us")};
   }
@@ -148,10 +161,11 @@ class CompletionBox {
 
 class GrpcTransportImpl : public GrpcTransport {
  public:
-  explicit GrpcTransportImpl(const Settings& settings)
-      : settings_(settings),
-        payload_(settings.layer, settings.d_model, settings.max_tokens, settings.seed,
-                 settings.priority) {
+  explicit GrpcTransportImpl(const Settings& settings) : settings_(settings) {
+    for (const Settings::Layer& layer : settings_.layers) {
+      payloads_.push_back(std::make_unique<Payload>(layer.name, layer.d_model, settings_.max_tokens,
+                                                    settings_.seed, settings_.priority));
+    }
     for (uint32_t i = 0; i < settings_.connections; ++i) {
       const std::string& target = settings_.targets[i % settings_.targets.size()];
       channels_.push_back(MakeChannel(target, /*own_connection=*/true));
@@ -187,7 +201,7 @@ class GrpcTransportImpl : public GrpcTransport {
 
   void Start(const Call& call) override {
     grpc::GenericStub* stub = stubs_[call.id % stubs_.size()].get();
-    grpc::ByteBuffer request = payload_.Make(call.method, call.tokens);
+    grpc::ByteBuffer request = payloads_[call.layer]->Make(call.method, call.tokens);
     if (call.method == Method::kForward) {
       new UnaryCall(call.id, settings_, stub, request, &queue_);
     } else {
@@ -201,10 +215,12 @@ class GrpcTransportImpl : public GrpcTransport {
     return ended_.Take(begin_ + std::chrono::nanoseconds(std::min(until_ns, NowNs() + kDayNs)));
   }
 
-  double BusiestThreadCpuSeconds() override {
+  CpuSeconds CpuSoFar() override {
     clockid_t receiver_clock;
     const bool known = pthread_getcpuclockid(receiver_.native_handle(), &receiver_clock) == 0;
-    return std::max(CpuSeconds(CLOCK_THREAD_CPUTIME_ID), known ? CpuSeconds(receiver_clock) : 0);
+    return {.busiest_thread =
+                std::max(SecondsOf(CLOCK_THREAD_CPUTIME_ID), known ? SecondsOf(receiver_clock) : 0),
+            .process = SecondsOf(CLOCK_PROCESS_CPUTIME_ID)};
   }
 
  private:
@@ -222,7 +238,7 @@ class GrpcTransportImpl : public GrpcTransport {
 
   const Settings settings_;
   const SteadyClock::time_point begin_ = SteadyClock::now();
-  const Payload payload_;
+  std::vector<std::unique_ptr<const Payload>> payloads_;  // by layer
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
   grpc::CompletionQueue queue_;

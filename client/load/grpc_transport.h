@@ -23,13 +23,17 @@ class GrpcTransport : public Transport {
     absl::Duration timeout = absl::Seconds(30);  // of a call, from when it was sent
     std::string client_id;
     int32_t priority = 0;
-    std::string layer;
-    uint32_t d_model = 0;
+    struct Layer {
+      std::string name;
+      uint32_t d_model = 0;
+    };
+    std::vector<Layer> layers;
     uint32_t max_tokens = 0;
     uint64_t seed = 0;
   };
 
-  // Opens every connection before it returns. UNAVAILABLE if one isn't there within the timeout.
+  // The call of id i goes over connection i mod `connections`. Opens every connection before it
+  // returns. UNAVAILABLE if one isn't there within the timeout.
   static absl::StatusOr<std::unique_ptr<GrpcTransport>> Open(const Settings& settings);
 
   // Connections that the kernel has as established now.

@@ -12,8 +12,10 @@
 
 namespace headwise::client {
 
-// Sequence lengths of a load test: "fixed:128", "uniform:16-512" (both ends included), or "file:F"
-// (a tensor file of integers, taken in order, again and again). Not thread-safe.
+// Sequence lengths of a load test: "fixed:128", "uniform:16-512" (both ends included), "file:F"
+// (recorded lengths, taken in order, again and again: a tensor file of integers, or, for .txt and
+// .csv, whole numbers between blanks, commas and line breaks), or a mix of these with weights,
+// "3*fixed:16+1*uniform:256-512". Not thread-safe.
 class Lengths {
  public:
   // Usage error for the grammar; the file's own errors otherwise. Lengths are at least 1.
@@ -24,14 +26,23 @@ class Lengths {
   const std::string& text() const { return text_; }
 
  private:
+  struct Source {
+    uint32_t weight = 1;
+    uint32_t min = 1, max = 1;
+    std::vector<uint32_t> listed;  // file: else empty
+    size_t next = 0;
+  };
+
   Lengths(absl::string_view text, uint64_t seed) : text_(text), random_(seed) {}
+  // Errors as Parse's, with the grammar's in the words of the whole text.
+  absl::StatusOr<Source> ParseSource(absl::string_view part) const;
+  uint64_t Below(uint64_t choices);
 
   std::string text_;
   std::mt19937_64 random_;
-  uint32_t min_ = 1;
+  std::vector<Source> sources_;
+  uint64_t weights_ = 0;
   uint32_t max_ = 1;
-  std::vector<uint32_t> listed_;  // file: else empty
-  size_t next_ = 0;
 };
 
 }  // namespace headwise::client

@@ -3,16 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
 
 namespace headwise::client {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The generator is the limit if one of its threads is busy most of the time, or if calls leave so
 // late that the delay is a real part of what is called latency.
@@ -20,24 +16,150 @@ constexpr double kBusyShare = 0.9;
 constexpr double kDelayShareOfLatency = 0.1;
 constexpr double kDelayWorthNamingNs = 1e6;
 
-constexpr std::pair<const char*, uint32_t> kPercentiles[] = {
-    {"p50", 5000}, {"p75", 7500}, {"p90", 9000}, {"p95", 9500}, {"p99", 9900}};
-
-int64_t ToMicros(int64_t nanos) { return (nanos + 500) / 1000; }
-
-Verdict Judge(const LoadReport& report, uint64_t never_sent) {
-  if (report.ok == 0) return Verdict::kFail;
-  const double delay_ns = report.send_delay.mean_ns();
+Verdict Judge(const LoadReport& report) {
+  if (report.total.ok == 0) return Verdict::kFail;
+  const double delay_ns = report.total.send_delay.mean_ns();
   const bool late = report.options.open_loop && delay_ns > kDelayWorthNamingNs &&
-                    delay_ns > kDelayShareOfLatency * report.latency.mean_ns();
-  const bool limited = late || never_sent > 0 || report.cpu_share > kBusyShare;
-  return limited ? Verdict::kGeneratorLimited : Verdict::kOk;
+                    delay_ns > kDelayShareOfLatency * report.total.latency.mean_ns();
+  if (late || report.planned > report.total.sent || report.cpu_share > kBusyShare) {
+    return Verdict::kGeneratorLimited;
+  }
+  const bool missed = std::any_of(report.thresholds.begin(), report.thresholds.end(),
+                                  [](const ThresholdOutcome& outcome) { return !outcome.met; });
+  return missed ? Verdict::kThresholdMissed : Verdict::kOk;
+}
+
+double SecondsOf(const LoadOptions& options, const RunResult& run) {
+  // A server that answers late has taken longer than the window for its work.
+  return std::max(absl::ToDoubleSeconds(options.duration),
+                  static_cast<double>(run.last_done_ns - run.window_begin_ns) * 1e-9);
+}
+
+// What was run and what came of it, in words.
+std::string Headline(const LoadReport& report) {
+  const LoadOptions& options = report.options;
+  std::string text =
+      absl::StrCat(CleanText(options.layer), ": ", MixName(options.mix), ", ", LoopText(options),
+                   ", ", CleanText(options.lengths), ", ", absl::FormatDuration(options.duration));
+  if (options.repeat > 1) absl::StrAppend(&text, ", ", options.repeat, " runs");
+  absl::StrAppend(&text, "\nconnections: ", options.connections, " asked, ",
+                  report.connections_measured, " measured\nrequests: ", report.planned,
+                  " planned, ", report.total.sent, " sent, ", report.total.ok, " ok, ",
+                  report.total.failed, " failed");
+  if (report.warmup > 0) absl::StrAppend(&text, ", besides ", report.warmup, " to warm up");
+  absl::StrAppend(&text, "\n",
+                  absl::StrFormat("throughput: %.1f requests/s, %.0f tokens/s\n",
+                                  report.requests_per_s, report.tokens_per_s));
+  return text;
+}
+
+std::vector<Table::Column> TimeColumns(const char* first) {
+  std::vector<Table::Column> columns = {
+      {first}, {"count", Table::Align::kRight}, {"mean", Table::Align::kRight}};
+  for (const auto& [name, p] : kPercentiles) columns.push_back({name, Table::Align::kRight});
+  columns.push_back({"max", Table::Align::kRight});
+  return columns;
+}
+
+void AddRow(const std::string& title, const Distribution& values, Table* table) {
+  if (values.count() == 0) return;
+  std::vector<std::string> cells = {title, absl::StrCat(values.count()),
+                                    HumanMicros(values.mean_ns() / 1000)};
+  for (const auto& [name, per_10000] : kPercentiles) {
+    const auto value = values.SupportedPercentile(per_10000);
+    cells.push_back(value ? HumanMicros(static_cast<double>(*value) / 1000) : "-");
+  }
+  cells.push_back(HumanMicros(static_cast<double>(values.max_ns()) / 1000));
+  table->Add(std::move(cells));
+}
+
+std::string TimesTable(const LoadReport& report, const Terminal& terminal) {
+  Table table(TimeColumns(""));
+  const RunRecord& total = report.total;
+  AddRow("latency", total.latency, &table);
+  AddRow("service", total.service, &table);
+  AddRow("send delay", total.send_delay, &table);
+  AddRow("server: queue", total.queue, &table);
+  AddRow("server: compute", total.compute, &table);
+  if (total.failed > 0) AddRow("latency, all", total.all_latency, &table);
+  return table.Render(terminal);
+}
+
+std::string PartsText(const LoadReport& report, const Terminal& terminal) {
+  std::string text;
+  for (const PartGroup& group : PartGroups(report)) {
+    std::vector<Table::Column> columns = TimeColumns(group.kind);
+    columns.push_back({"failed", Table::Align::kRight});
+    Table table(columns);
+    for (const NamedPart& named : group.parts) AddRow(named.name, named.part->latency, &table);
+    absl::StrAppend(&text, "\nlatency by ", group.kind, "\n", table.Render(terminal));
+  }
+  return text;
+}
+
+std::string FoundText(const FoundRate& found, const std::string& bounds) {
+  std::string text = absl::StrCat("\nsearch for the rate that keeps ", bounds, ":\n");
+  for (const Trial& trial : found.trials) {
+    absl::StrAppendFormat(&text, "  %9.1f calls/s  %s%s\n", trial.rate,
+                          trial.outcome.limited ? "generator limited"
+                          : trial.outcome.met   ? "kept"
+                                                : "missed",
+                          trial.confirming ? ", to confirm" : "");
+  }
+  if (found.generator_limited) {
+    return absl::StrCat(text, "no claim: the generator was the limit before the server\n");
+  }
+  if (found.rate == 0) return absl::StrCat(text, "no rate kept the bounds\n");
+  return absl::StrCat(text, absl::StrFormat("largest rate: %.1f calls/s, %s\n", found.rate,
+                                            found.confirmed ? "confirmed" : "not confirmed"));
+}
+
+PartGroup Group(const char* kind, const std::vector<std::string>& names,
+                const std::vector<Part>& parts) {
+  PartGroup group{kind, {}};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].ok + parts[i].failed == 0) continue;
+    group.parts.push_back({i < names.size() ? names[i] : absl::StrCat(i), &parts[i]});
+  }
+  return group;
+}
+
+}  // namespace
+
+double RequestsPerSecond(const LoadOptions& options, const RunResult& run) {
+  return static_cast<double>(run.record.ok) / SecondsOf(options, run);
+}
+
+LoadReport MakeReport(const LoadOptions& options, std::vector<RunResult> runs,
+                      int connections_measured) {
+  LoadReport report;
+  report.options = options;
+  report.connections_measured = connections_measured;
+  double seconds = 0;
+  for (const RunResult& run : runs) {
+    report.total.Merge(run.record);
+    report.planned += run.record.sent + run.never_sent;
+    report.warmup += run.warmup;
+    report.cpu_share = std::max(report.cpu_share, run.busiest_cpu_share);
+    report.cores += run.cores / static_cast<double>(runs.size());
+    seconds += SecondsOf(options, run);
+  }
+  report.requests_per_s = static_cast<double>(report.total.ok) / seconds;
+  report.tokens_per_s = static_cast<double>(report.total.tokens) / seconds;
+  for (const Threshold& threshold : options.thresholds) {
+    report.thresholds.push_back(Check(threshold, report.total, report.requests_per_s));
+  }
+  report.runs = std::move(runs);
+  report.verdict = Judge(report);
+  return report;
 }
 
 const char* VerdictName(Verdict verdict) {
   switch (verdict) {
     case Verdict::kOk:
       return "OK";
+    case Verdict::kThresholdMissed:
+      return "THRESHOLD_MISSED";
     case Verdict::kGeneratorLimited:
       return "GENERATOR_LIMITED";
     case Verdict::kFail:
@@ -58,160 +180,61 @@ const char* MixName(Mix mix) {
   return "";
 }
 
-// Rounded to three decimals, so that the text stays readable.
-double Rounded(double value) { return std::round(value * 1000) / 1000; }
-
-Json PercentilesJson(const Distribution& values) {
-  Json json = {{"count", values.count()}};
-  if (values.count() == 0) return json;
-  json["mean"] = Rounded(values.mean_ns() / 1000);
-  for (const auto& [name, per_10000] : kPercentiles) {
-    if (const auto value = values.SupportedPercentile(per_10000)) json[name] = ToMicros(*value);
+std::string LoopText(const LoadOptions& options) {
+  if (!options.open_loop) {
+    return absl::StrCat("closed loop of ", options.concurrency,
+                        options.concurrency == 1 ? " caller" : " callers");
   }
-  json["max"] = ToMicros(values.max_ns());
-  return json;
+  const std::string rate =
+      options.schedule.empty() ? absl::StrFormat("%.6g", options.rate) : options.schedule;
+  return absl::StrCat("open loop at ", rate, " calls/s (", options.poisson ? "poisson" : "constant",
+                      ")");
 }
 
-Json RequestsJson(const LoadReport& report) {
-  Json json = {{"planned", report.planned},
-               {"sent", report.sent},
-               {"ok", report.ok},
-               {"failed", report.failed}};
-  if (report.options.warmup > 0) json["warmup"] = report.warmup;
-  return json;
+std::string ValueText(const ThresholdOutcome& outcome) {
+  if (!outcome.value.has_value()) return "too few calls";
+  if (outcome.is_time) return HumanMicros(*outcome.value / 1000);
+  const bool share = absl::string_view(outcome.text).substr(0, 6) == "errors";
+  return share ? absl::StrFormat("%.2f %%", 100 * *outcome.value)
+               : absl::StrFormat("%.1f/s", *outcome.value);
 }
 
-void AddSample(const Sample& sample, LoadReport* report) {
-  report->send_delay.Add(sample.sent_ns - sample.planned_ns);
-  report->all_latency.Add(sample.done_ns - sample.planned_ns);
-  if (sample.code != absl::StatusCode::kOk) {
-    ++report->failed;
-    ++report->errors[absl::StatusCodeToString(sample.code)];
-    return;
+std::vector<PartGroup> PartGroups(const LoadReport& report) {
+  std::vector<std::string> steps;
+  if (report.options.open_loop) {
+    const RateSchedule rates = report.options.rates();
+    for (const RateSchedule::Piece& piece : rates.pieces()) {
+      steps.push_back(absl::StrCat(RateText(piece), "/s for ", piece.seconds, " s"));
+    }
   }
-  ++report->ok;
-  report->tokens_per_s += sample.tokens;
-  report->latency.Add(sample.done_ns - sample.planned_ns);
-  report->service.Add(sample.done_ns - sample.sent_ns);
-  if (sample.queue_us) report->queue.Add(int64_t{*sample.queue_us} * 1000);
-  if (sample.compute_us) report->compute.Add(int64_t{*sample.compute_us} * 1000);
-}
-
-// What was run and what came of it, in words.
-std::string Headline(const LoadReport& report) {
-  const LoadOptions& options = report.options;
-  std::string text = absl::StrCat(CleanText(options.layer), ": ", MixName(options.mix), ", ");
-  if (options.open_loop) {
-    absl::StrAppend(&text, "open loop at ", options.rate, " calls/s (",
-                    options.poisson ? "poisson" : "constant", ")");
-  } else {
-    absl::StrAppend(&text, "closed loop of ", options.concurrency,
-                    options.concurrency == 1 ? " caller" : " callers");
+  std::vector<PartGroup> groups;
+  for (PartGroup group : {Group("step", steps, report.total.steps),
+                          Group("layer", report.options.layers, report.total.layers),
+                          Group("server", report.options.targets, report.total.servers),
+                          Group("method", {"FORWARD", "ABLATE"}, report.total.methods)}) {
+    if (group.parts.size() > 1) groups.push_back(std::move(group));
   }
-  absl::StrAppend(&text, ", ", options.lengths, ", ", absl::FormatDuration(options.duration),
-                  "\nconnections: ", options.connections, " asked, ", report.connections_measured,
-                  " measured\nrequests: ", report.planned, " planned, ", report.sent, " sent, ",
-                  report.ok, " ok, ", report.failed, " failed");
-  if (report.warmup > 0) absl::StrAppend(&text, ", besides ", report.warmup, " to warm up");
-  absl::StrAppend(&text, "\n",
-                  absl::StrFormat("throughput: %.1f requests/s, %.0f tokens/s\n",
-                                  report.requests_per_s, report.tokens_per_s));
-  return text;
-}
-
-void AddRow(const char* title, const Distribution& values, Table* table) {
-  if (values.count() == 0) return;
-  std::vector<std::string> cells = {title, absl::StrCat(values.count()),
-                                    HumanMicros(values.mean_ns() / 1000)};
-  for (const auto& [name, per_10000] : kPercentiles) {
-    const auto value = values.SupportedPercentile(per_10000);
-    cells.push_back(value ? HumanMicros(static_cast<double>(*value) / 1000) : "-");
-  }
-  cells.push_back(HumanMicros(static_cast<double>(values.max_ns()) / 1000));
-  table->Add(std::move(cells));
-}
-
-std::string TimesTable(const LoadReport& report, const Terminal& terminal) {
-  std::vector<Table::Column> columns = {
-      {""}, {"count", Table::Align::kRight}, {"mean", Table::Align::kRight}};
-  for (const auto& [name, p] : kPercentiles) columns.push_back({name, Table::Align::kRight});
-  columns.push_back({"max", Table::Align::kRight});
-  Table table(columns);
-  AddRow("latency", report.latency, &table);
-  AddRow("service", report.service, &table);
-  AddRow("send delay", report.send_delay, &table);
-  AddRow("server: queue", report.queue, &table);
-  AddRow("server: compute", report.compute, &table);
-  if (report.failed > 0) AddRow("latency, all", report.all_latency, &table);
-  return table.Render(terminal);
-}
-
-}  // namespace
-
-LoadReport MakeReport(const LoadOptions& options, const RunResult& run, int connections_measured) {
-  LoadReport report;
-  report.options = options;
-  report.connections_measured = connections_measured;
-  report.sent = run.samples.size();
-  report.planned = report.sent + run.never_sent;
-  report.warmup = run.warmup;
-  report.cpu_share = run.busiest_cpu_share;
-  for (const Sample& sample : run.samples) AddSample(sample, &report);
-  // A server that answers late has taken longer than the window for its work.
-  const double seconds =
-      std::max(absl::ToDoubleSeconds(options.duration),
-               static_cast<double>(run.last_done_ns - run.window_begin_ns) * 1e-9);
-  report.requests_per_s = static_cast<double>(report.ok) / seconds;
-  report.tokens_per_s /= seconds;
-  report.verdict = Judge(report, run.never_sent);
-  return report;
-}
-
-std::string ReportJson(const LoadReport& report) {
-  const LoadOptions& options = report.options;
-  Json errors = Json::array();
-  for (const auto& [code, count] : report.errors) {
-    errors.push_back(Json{{"code", code}, {"count", count}});
-  }
-  Json json = {
-      {"layer", options.layer},
-      {"method", MixName(options.mix)},
-      {"loop", options.open_loop ? "OPEN" : "CLOSED"},
-      {"rate", options.rate},
-      {"concurrency", options.concurrency},
-      {"arrivals", !options.open_loop ? "NONE"
-                   : options.poisson  ? "POISSON"
-                                      : "CONSTANT"},
-      {"lengths", options.lengths},
-      {"duration_s", absl::ToDoubleSeconds(options.duration)},
-      {"seed", options.seed},
-      {"connections", {{"asked", options.connections}, {"measured", report.connections_measured}}},
-      {"requests", RequestsJson(report)},
-      {"errors", errors},
-      {"requests_per_s", Rounded(report.requests_per_s)},
-      {"tokens_per_s", Rounded(report.tokens_per_s)},
-      {"latency_us", PercentilesJson(report.latency)},
-      {"service_us", PercentilesJson(report.service)},
-      {"send_delay_us", PercentilesJson(report.send_delay)},
-      {"queue_us", PercentilesJson(report.queue)},
-      {"compute_us", PercentilesJson(report.compute)},
-  };
-  // Failures apart: fast ones would flatter the percentiles, slow ones must not vanish.
-  if (report.failed > 0) json["all_latency_us"] = PercentilesJson(report.all_latency);
-  json["generator"] = {{"cpu_share", Rounded(report.cpu_share)},
-                       {"limited", report.verdict == Verdict::kGeneratorLimited}};
-  json["verdict"] = VerdictName(report.verdict);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return groups;
 }
 
 std::string ReportText(const LoadReport& report, const Terminal& terminal) {
   std::string text = absl::StrCat(Headline(report), "\n", TimesTable(report, terminal));
-  for (const auto& [code, count] : report.errors) {
-    absl::StrAppend(&text, "error ", code, ": ", count, "\n");
+  absl::StrAppend(&text, PartsText(report, terminal));
+  for (const auto& [error, count] : report.total.errors) {
+    absl::StrAppend(&text, "error ", error.first, error.second.empty() ? "" : " ",
+                    CleanText(error.second), ": ", count, "\n");
   }
-  absl::StrAppend(&text,
-                  absl::StrFormat("\ngenerator: busiest thread %.0f %% of a core; verdict %s\n",
-                                  100 * report.cpu_share, VerdictName(report.verdict)));
+  if (report.found.has_value()) {
+    absl::StrAppend(&text, FoundText(*report.found, report.options.find_rate_text));
+  }
+  for (const ThresholdOutcome& outcome : report.thresholds) {
+    absl::StrAppend(&text, "threshold ", outcome.text, ": ", outcome.met ? "kept" : "missed", ", ",
+                    ValueText(outcome), "\n");
+  }
+  absl::StrAppend(
+      &text, absl::StrFormat("\ngenerator: busiest thread %.0f %% of a core, %.2f cores in all; "
+                             "verdict %s\n",
+                             100 * report.cpu_share, report.cores, VerdictName(report.verdict)));
   return text;
 }
 

@@ -10,17 +10,21 @@
 #include "absl/time/time.h"
 #include "client/flags.h"
 #include "client/load/runner.h"
+#include "client/load/schedule.h"
+#include "client/load/threshold.h"
 
 namespace headwise::client {
 
 // The command line of headwise-load, read.
 struct LoadOptions {
-  std::string layer;
+  std::string layer;                // as given: one name, or several with commas
+  std::vector<std::string> layers;  // in turn
   std::vector<std::string> targets;
   absl::Duration timeout;
   absl::Duration duration;
   bool open_loop = false;
-  double rate = 0;           // calls a second; open loop
+  double rate = 0;           // calls a second; open loop: the mean of the schedule
+  std::string schedule;      // open loop: steps and ramps as text, or empty: `rate` throughout
   bool poisson = false;      // open loop
   uint32_t concurrency = 0;  // closed loop: callers; open loop: most in flight, 0 for no limit
   uint32_t connections = 1;
@@ -30,7 +34,15 @@ struct LoadOptions {
   Mix mix = Mix::kForward;
   uint32_t seed = 0;
   uint32_t warmup = 0;
+  uint32_t repeat = 1;  // runs, one after the other
+  std::vector<Threshold> thresholds;
+  std::vector<Threshold> find_rate;  // not empty: search for the rate that keeps these
+  std::string find_rate_text;
   std::string json;  // a file, "-" for standard output, or empty
+  std::string html;  // a file, or empty
+
+  // Of an open loop.
+  RateSchedule rates() const;
 };
 
 const std::vector<Flag>& LoadFlags();

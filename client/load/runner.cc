@@ -11,27 +11,37 @@ constexpr int64_t kProgressEveryNs = 500'000'000;
 
 }  // namespace
 
-Runner::Runner(Settings settings, Arrivals* arrivals, Lengths* lengths, Transport* transport)
+Runner::Runner(Settings settings, Arrivals* arrivals, Lengths* lengths, Transport* transport,
+               RunRecord record)
     : settings_(std::move(settings)),
       arrivals_(arrivals),
       lengths_(lengths),
-      transport_(transport) {}
+      transport_(transport) {
+  result_.record = std::move(record);
+}
 
 RunResult Runner::Run() {
   const int64_t begin_ns = transport_->NowNs();
-  const double cpu_begin_s = transport_->BusiestThreadCpuSeconds();
+  const CpuSeconds cpu_begin = transport_->CpuSoFar();
   SendDue();
-  while (!in_flight_.empty() || arrivals_->Peek().has_value()) {
+  while (!in_flight_.empty() || NextPlanned().has_value()) {
     if (const auto completion = transport_->Wait(NextWakeNs())) Record(*completion);
     DropOverdue();
     SendDue();
     ReportProgress();
   }
   const double wall_s = static_cast<double>(transport_->NowNs() - begin_ns) * 1e-9;
-  const double cpu_s = transport_->BusiestThreadCpuSeconds() - cpu_begin_s;
-  result_.busiest_cpu_share = wall_s > 0 ? cpu_s / wall_s : 0;
+  if (wall_s > 0) {
+    const CpuSeconds cpu = transport_->CpuSoFar();
+    result_.busiest_cpu_share = (cpu.busiest_thread - cpu_begin.busiest_thread) / wall_s;
+    result_.cores = (cpu.process - cpu_begin.process) / wall_s;
+  }
   result_.window_begin_ns = arrivals_->window_begin_ns();
   return std::move(result_);
+}
+
+std::optional<int64_t> Runner::NextPlanned() {
+  return given_up_ ? std::nullopt : arrivals_->Peek();
 }
 
 bool Runner::HasPlace() const {
@@ -40,7 +50,7 @@ bool Runner::HasPlace() const {
 
 void Runner::SendDue() {
   while (HasPlace()) {
-    const std::optional<int64_t> planned_ns = arrivals_->Peek();
+    const std::optional<int64_t> planned_ns = NextPlanned();
     if (!planned_ns.has_value() || *planned_ns > transport_->NowNs()) return;
     Send(*planned_ns);
   }
@@ -48,28 +58,32 @@ void Runner::SendDue() {
 
 void Runner::DropOverdue() {
   if (HasPlace() || transport_->NowNs() < arrivals_->window_end_ns()) return;
-  for (; arrivals_->Peek().has_value(); arrivals_->Pop()) ++result_.never_sent;
+  for (; NextPlanned().has_value(); arrivals_->Pop()) ++result_.never_sent;
 }
 
 void Runner::Send(int64_t planned_ns) {
   arrivals_->Pop();
   const uint64_t id = progress_.sent++;
-  const bool ablate = settings_.mix == Mix::kAblate || (settings_.mix == Mix::kMix && id % 2 == 1);
-  const uint32_t tokens = lengths_->Next();
-  in_flight_[id] = {planned_ns, transport_->NowNs(), tokens};
-  transport_->Start({id, ablate ? Method::kAblate : Method::kForward, tokens});
+  const uint64_t methods = settings_.mix == Mix::kMix ? 2 : 1;
+  const bool ablate = settings_.mix == Mix::kAblate || id % methods == 1;
+  const Call call = {.id = id,
+                     .method = ablate ? Method::kAblate : Method::kForward,
+                     .layer = static_cast<size_t>(id / methods) % settings_.layers,
+                     .tokens = lengths_->Next()};
+  in_flight_[id] = {planned_ns, transport_->NowNs(), call};
+  transport_->Start(call);
 }
 
 int64_t Runner::NextWakeNs() {
   const int64_t progress_ns = settings_.progress ? next_progress_ns_ : Arrivals::kNever;
-  const std::optional<int64_t> planned_ns = arrivals_->Peek();
+  const std::optional<int64_t> planned_ns = NextPlanned();
   if (!planned_ns.has_value()) return progress_ns;
   return std::min(progress_ns, HasPlace() ? *planned_ns : arrivals_->window_end_ns());
 }
 
 void Runner::Record(const Completion& completion) {
   const auto found = in_flight_.find(completion.id);
-  const InFlight call = found->second;
+  const InFlight sent = found->second;
   in_flight_.erase(found);
   arrivals_->Completed(completion.done_ns);
   const bool ok = completion.code == absl::StatusCode::kOk;
@@ -79,8 +93,20 @@ void Runner::Record(const Completion& completion) {
     return;
   }
   result_.last_done_ns = std::max(result_.last_done_ns, completion.done_ns);
-  result_.samples.push_back({call.planned_ns, call.sent_ns, completion.done_ns, completion.code,
-                             call.tokens, completion.queue_us, completion.compute_us});
+  const Sample sample = {
+      .planned_ns = sent.planned_ns,
+      .sent_ns = sent.sent_ns,
+      .done_ns = completion.done_ns,
+      .code = completion.code,
+      .reason = completion.reason,
+      .tokens = sent.call.tokens,
+      .layer = sent.call.layer,
+      .server = static_cast<size_t>(completion.id % settings_.connections) % settings_.servers,
+      .method = sent.call.method == Method::kAblate ? size_t{1} : size_t{0},
+      .queue_us = completion.queue_us,
+      .compute_us = completion.compute_us};
+  result_.record.Add(sample, arrivals_->window_begin_ns());
+  if (settings_.give_up && settings_.give_up(sample)) given_up_ = true;
 }
 
 void Runner::ReportProgress() {

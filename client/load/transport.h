@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 
@@ -15,6 +16,7 @@ enum class Method { kForward, kAblate };
 struct Call {
   uint64_t id = 0;
   Method method = Method::kForward;
+  size_t layer = 0;     // which of the run's
   uint32_t tokens = 0;  // T of its one sequence
 };
 
@@ -22,8 +24,15 @@ struct Completion {
   uint64_t id = 0;
   int64_t done_ns = 0;
   absl::StatusCode code = absl::StatusCode::kOk;
+  std::string reason;                // of a failure, where the server gave one
   std::optional<uint32_t> queue_us;  // the server's own figures, where it gave them
   std::optional<uint32_t> compute_us;
+};
+
+// CPU seconds so far.
+struct CpuSeconds {
+  double busiest_thread = 0;  // of the threads that send and receive
+  double process = 0;         // the generator as a whole
 };
 
 // Calls in flight. Used from one thread; times are ns since the transport's own start.
@@ -39,8 +48,7 @@ class Transport {
   // The next call that has ended, or nullopt once the time is `until_ns`.
   virtual std::optional<Completion> Wait(int64_t until_ns) = 0;
 
-  // CPU seconds so far of the busiest of the generator's threads.
-  virtual double BusiestThreadCpuSeconds() = 0;
+  virtual CpuSeconds CpuSoFar() = 0;
 };
 
 }  // namespace headwise::client

@@ -62,19 +62,30 @@ TEST(LoadOptionsTest, ReadsEveryFlag) {
 }
 
 TEST(LoadOptionsTest, CallsWrongGrammarUsageErrors) {
-  const std::vector<std::vector<std::string>> kWrong = {{},
-                                                        {"m0", "m1"},
-                                                        {"m0", "--rate", "0"},
-                                                        {"m0", "--rate", "-5"},
-                                                        {"m0", "--rate", "x"},
-                                                        {"m0", "--arrivals", "poisson"},
-                                                        {"m0", "--concurrency", "0"},
-                                                        {"m0", "--connections", "0"},
-                                                        {"m0", "--duration", "10"},
-                                                        {"m0", "--method", "both"},
-                                                        {"m0", "--server", "a:1,"},
-                                                        {"m0", "--json", ""},
-                                                        {"m0", "--frob"}};
+  const std::vector<std::vector<std::string>> kWrong = {
+      {},
+      {"m0", "m1"},
+      {"m0", "--rate", "0"},
+      {"m0", "--rate", "-5"},
+      {"m0", "--rate", "x"},
+      {"m0", "--arrivals", "poisson"},
+      {"m0", "--concurrency", "0"},
+      {"m0", "--connections", "0"},
+      {"m0", "--duration", "10"},
+      {"m0", "--method", "both"},
+      {"m0", "--server", "a:1,"},
+      {"m0", "--json", ""},
+      {"m0", "--html", ""},
+      {"m0", "--threshold", "p99"},
+      {"m0", "--find-rate", "p99>20ms"},
+      {"m0", "--schedule", "5"},
+      {"m0", "--schedule", "5:1s", "--rate", "5"},
+      {"m0", "--repeat", "0"},
+      {"m0", "--find-rate", "p99<2ms", "--repeat", "5"},
+      {"m0", "--server", "a:1,b:1", "--connections", "1"},
+      {"compare", "a.json"},
+      {"compare", "a.json", "b.json", "--tolerance", "-1"},
+      {"m0", "--frob"}};
   for (const auto& words : kWrong) {
     EXPECT_TRUE(IsUsageError(Read(words).status())) << ::testing::PrintToString(words);
     std::ostringstream out, err;
@@ -82,6 +93,20 @@ TEST(LoadOptionsTest, CallsWrongGrammarUsageErrors) {
     EXPECT_THAT(out.str(), IsEmpty());
     EXPECT_THAT(err.str(), HasSubstr("(see headwise-load --help)\n"));
   }
+}
+
+TEST(LoadOptionsTest, ReadsSchedulesSearchesAndSeveralServers) {
+  const auto steps = Read({"m0,m1", "--schedule", "10:1s,10-30:2s", "--server", "a:1,b:2"});
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_TRUE(steps->open_loop);
+  EXPECT_DOUBLE_EQ(steps->rate, 50.0 / 3);
+  EXPECT_EQ(steps->duration, absl::Seconds(3));
+  EXPECT_THAT(steps->layers, ElementsAre("m0", "m1"));
+  EXPECT_EQ(steps->connections, 2u);  // a server without a connection would get no call
+  const auto search = Read({"m0", "--find-rate", "p99<20ms,errors<1%", "--arrivals", "poisson"});
+  ASSERT_TRUE(search.ok()) << search.status();
+  EXPECT_TRUE(search->open_loop);
+  EXPECT_EQ(search->find_rate.size(), 2u);
 }
 
 TEST(LoadOptionsTest, HelpNamesEveryFlag) {

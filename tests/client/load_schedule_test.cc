@@ -58,6 +58,43 @@ TEST(OpenArrivalsTest, PoissonGapsHaveTheirMeanAndSpread) {
   EXPECT_EQ(AllPlanned(&again), planned);
 }
 
+TEST(RateScheduleTest, PlansStepsAndRamps) {
+  const auto rates = RateSchedule::Parse("100:10s,100-500:20s,500-0:1s");
+  ASSERT_TRUE(rates.ok()) << rates.status();
+  EXPECT_DOUBLE_EQ(rates->seconds(), 31);
+  EXPECT_DOUBLE_EQ(rates->calls(), 1000 + 6000 + 250);
+  EXPECT_DOUBLE_EQ(*rates->TimeOf(500), 5);
+  // In a ramp of a + s t calls a second, a t + s t^2 / 2 calls have been planned by t.
+  for (const double t : {0.0, 1.0, 7.5, 19.9}) {
+    EXPECT_NEAR(*rates->TimeOf(1000 + 100 * t + 10 * t * t), 10 + t, 1e-9);
+  }
+  for (const double t : {0.0, 0.5, 0.9}) {
+    EXPECT_NEAR(*rates->TimeOf(7000 + 500 * t - 250 * t * t), 30 + t, 1e-9);
+  }
+  EXPECT_FALSE(rates->TimeOf(7250).has_value());
+  EXPECT_EQ(rates->PieceAt(9.99), 0u);
+  EXPECT_EQ(rates->PieceAt(10), 1u);
+  EXPECT_EQ(rates->PieceAt(100), 2u);
+  for (const char* text :
+       {"", "100", "100:10", "0:1s", "5-0-5:1s", "-5:1s", "1e7:1s", "5:0s", "5:1s,"}) {
+    EXPECT_TRUE(IsUsageError(RateSchedule::Parse(text).status())) << text;
+  }
+}
+
+TEST(OpenArrivalsTest, FollowsARampAfterItsWarmUp) {
+  for (const bool poisson : {false, true}) {
+    OpenArrivals arrivals(*RateSchedule::Parse("0-1000:10s"), poisson, 100, 1);
+    const std::vector<int64_t> planned = AllPlanned(&arrivals);
+    EXPECT_TRUE(std::is_sorted(planned.begin(), planned.end()));
+    const double window = static_cast<double>(planned.size()) - 100;
+    EXPECT_NEAR(window, 5000, poisson ? 4 * std::sqrt(5000) : 0);
+    // A quarter of the calls is planned in the first half.
+    const auto half =
+        std::lower_bound(planned.begin(), planned.end(), arrivals.window_begin_ns() + 5 * kSecond);
+    EXPECT_NEAR(static_cast<double>(half - planned.begin()) - 100, 1250, poisson ? 150 : 1);
+  }
+}
+
 TEST(ClosedArrivalsTest, PlansACallWhenACallerIsFree) {
   ClosedArrivals arrivals(2, kSecond, 0);
   EXPECT_THAT(AllPlanned(&arrivals), ElementsAre(0, 0));
@@ -98,9 +135,39 @@ TEST(LengthsTest, FilesAreTakenInOrderAgainAndAgain) {
   EXPECT_EQ(lengths->max(), 5u);
 }
 
+TEST(LengthsTest, MixesByWeight) {
+  Lengths lengths = *Lengths::Parse("3*fixed:16+1*uniform:256-512", 2);
+  EXPECT_EQ(lengths.max(), 512u);
+  int small = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const uint32_t length = lengths.Next();
+    small += length == 16 ? 1 : 0;
+    EXPECT_TRUE(length == 16 || (length >= 256 && length <= 512)) << length;
+  }
+  EXPECT_NEAR(small, 3000, 120);
+}
+
+TEST(LengthsTest, ReadsRecordedLengthsFromText) {
+  const TempDir dir;
+  dir.Write("lengths.csv", "7, 3\n12\r\n");
+  Lengths lengths = *Lengths::Parse("file:" + dir.Path("lengths.csv"), 0);
+  std::vector<uint32_t> taken;
+  for (int i = 0; i < 4; ++i) taken.push_back(lengths.Next());
+  EXPECT_THAT(taken, ElementsAre(7, 3, 12, 7));
+  dir.Write("wrong.txt", "7 x");
+  dir.Write("zero.txt", "0");
+  dir.Write("empty.txt", "");
+  for (const char* name : {"wrong.txt", "zero.txt", "empty.txt", "absent.txt"}) {
+    const absl::Status status = Lengths::Parse("file:" + dir.Path(name), 0).status();
+    EXPECT_FALSE(status.ok()) << name;
+    EXPECT_FALSE(IsUsageError(status)) << status;
+  }
+}
+
 TEST(LengthsTest, RefusesWhatItCannotDraw) {
-  for (const char* text : {"", "fixed:0", "fixed:x", "uniform:3", "uniform:5-2", "uniform:0-2",
-                           "uniform:1-2-3", "normal:5"}) {
+  for (const char* text :
+       {"", "fixed:0", "fixed:x", "uniform:3", "uniform:5-2", "uniform:0-2", "uniform:1-2-3",
+        "normal:5", "0*fixed:3", "fixed:3+", "x*fixed:3", "fixed:3+normal:2"}) {
     EXPECT_TRUE(IsUsageError(Lengths::Parse(text, 0).status())) << text;
   }
   const absl::Status absent = Lengths::Parse("file:/nonexistent.npy", 0).status();

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "client/load/load_app.h"
+#include "gtest/gtest.h"
 
 namespace headwise::client {
 
@@ -14,6 +17,7 @@ void SimulatedTransport::Start(const Call& call) {
   pending_.emplace(done_ns, Completion{.id = call.id,
                                        .done_ns = done_ns,
                                        .code = served.code,
+                                       .reason = {},
                                        .queue_us = {},
                                        .compute_us = {}});
   in_flight_seconds += static_cast<double>(served.service_ns) * 1e-9;
@@ -36,17 +40,23 @@ LoadReport Simulate(const LoadOptions& options, const Service& service, double c
   transport.cpu_share = cpu_share;
   Lengths lengths = *Lengths::Parse(options.lengths, options.seed);
   const std::unique_ptr<Arrivals> arrivals = MakeArrivals(options);
-  Runner runner({.mix = options.mix,
-                 .warmup = options.warmup,
-                 .max_in_flight = options.open_loop ? options.concurrency : 0,
-                 .progress = {}},
-                arrivals.get(), &lengths, &transport);
-  return MakeReport(options, runner.Run(), static_cast<int>(options.connections));
+  std::vector<RunResult> runs;
+  runs.push_back(
+      Runner(RunnerSettings(options), arrivals.get(), &lengths, &transport, MakeRecord(options))
+          .Run());
+  return MakeReport(options, std::move(runs), static_cast<int>(options.connections));
+}
+
+void ExpectTime(int64_t actual_ns, int64_t exact_ns) {
+  EXPECT_GE(actual_ns, exact_ns);
+  EXPECT_LE(static_cast<double>(actual_ns), 1.001 * static_cast<double>(exact_ns));
 }
 
 LoadOptions RunOptions(double rate, absl::Duration duration) {
   LoadOptions options;
   options.layer = "m0";
+  options.layers = {"m0"};
+  options.targets = {"127.0.0.1:8500"};
   options.open_loop = rate > 0;
   options.rate = rate;
   options.concurrency = options.open_loop ? 0 : 1;

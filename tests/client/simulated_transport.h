@@ -31,8 +31,9 @@ class SimulatedTransport : public Transport {
   int64_t NowNs() override { return now_ns_; }
   void Start(const Call& call) override;
   std::optional<Completion> Wait(int64_t until_ns) override;
-  double BusiestThreadCpuSeconds() override {
-    return cpu_share * static_cast<double>(now_ns_) * 1e-9;
+  CpuSeconds CpuSoFar() override {
+    const double seconds = cpu_share * static_cast<double>(now_ns_) * 1e-9;
+    return {.busiest_thread = seconds, .process = seconds};
   }
 
   double cpu_share = 0;
@@ -47,6 +48,9 @@ class SimulatedTransport : public Transport {
 
 // Runs a load test with these options against the service, and reports on it.
 LoadReport Simulate(const LoadOptions& options, const Service& service, double cpu_share = 0);
+
+// A percentile of a histogram is the exact one or up to 0.1 % above.
+void ExpectTime(int64_t actual_ns, int64_t exact_ns);
 
 // Options of a run: an open loop if `rate` is above 0, else a closed loop of one caller.
 LoadOptions RunOptions(double rate, absl::Duration duration);
