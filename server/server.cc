@@ -25,6 +25,7 @@
 #include "server/layer_loader.h"
 #include "server/listen.h"
 #include "server/metrics.h"
+#include "server/oip_service.h"
 #include "server/reflection.h"
 #include "server/service.h"
 #include "server/startup.h"
@@ -87,6 +88,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<LayerLoader> loader_;
   Services services_;
   std::unique_ptr<HeadwiseService> service_;
+  std::unique_ptr<OipService> oip_service_;
   std::unique_ptr<HealthService> health_service_;
   std::vector<std::unique_ptr<grpc::Service>> reflection_;
   std::unique_ptr<grpc::Server> grpc_;
@@ -142,12 +144,15 @@ absl::Status ServerImpl::BindHttp() {
 
 void ServerImpl::RegisterServices(grpc::ServerBuilder* builder) {
   service_ = std::make_unique<HeadwiseService>(&services_, &startup_);
+  oip_service_ = std::make_unique<OipService>(
+      &services_, &startup_, [this] { return health_.Check("") == Health::kServing; });
   health_service_ = std::make_unique<HealthService>(&health_);
   builder->RegisterService(service_.get());
+  builder->RegisterService(oip_service_.get());
   builder->RegisterService(health_service_.get());
   if (!options_.reflection) return;
   reflection_ = MakeReflectionServices(
-      {"headwise.v1.Headwise", "grpc.health.v1.Health",
+      {"headwise.v1.Headwise", "inference.GRPCInferenceService", "grpc.health.v1.Health",
        "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"});
   for (const std::unique_ptr<grpc::Service>& service : reflection_) {
     builder->RegisterService(service.get());

@@ -81,6 +81,7 @@ TEST_F(InfoRpc, ReflectionDescribesTheService) {
   }
   EXPECT_THAT(services, Contains("headwise.v1.Headwise"));
   EXPECT_THAT(services, Contains("grpc.health.v1.Health"));
+  EXPECT_THAT(services, Contains("inference.GRPCInferenceService"));
   EXPECT_EQ(answers[1].file_descriptor_response().file_descriptor_proto_size(), 5);
   google::protobuf::FileDescriptorProto file;
   ASSERT_TRUE(file.ParseFromString(answers[2].file_descriptor_response().file_descriptor_proto(0)));
@@ -112,7 +113,7 @@ TEST_F(InfoRpc, OldReflectionClientsAreServedToo) {
       Ask<reflection::ServerReflectionRequest, reflection::ServerReflectionResponse>(stub.get(),
                                                                                      questions);
   ASSERT_EQ(answers.size(), 1u);
-  EXPECT_EQ(answers[0].list_services_response().service_size(), 4);
+  EXPECT_EQ(answers[0].list_services_response().service_size(), 5);
 }
 
 }  // namespace
