@@ -14,7 +14,8 @@
 
 namespace headwise::client {
 
-// A channel without limits on message sizes. `own_connection`: it never shares its TCP connection
+// A channel without limits on message sizes, whose calls take turns over the target's addresses
+// (client/balance.h). `own_connection`: one TCP connection, to one of them, which it never shares
 // with another channel (gRPC otherwise lets channels of equal arguments share one).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/ablate_parts.h"
+#include "client/balance.h"
 #include "client/channel.h"
 #include "client/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -54,20 +55,21 @@ class GrpcForwardStream : public ForwardStream {
 
 class GrpcClient : public Client {
  public:
-  GrpcClient(std::string target, ClientOptions options)
+  // `resolvable`: `target` as gRPC takes it.
+  GrpcClient(std::string target, const std::string& resolvable, ClientOptions options)
       : target_(std::move(target)),
         options_(options),
-        channel_(MakeChannel(target_, options.own_connection)),
+        channel_(MakeChannel(resolvable, options.own_connection)),
         stub_(v1::Headwise::NewStub(channel_)) {}
 
   absl::StatusOr<v1::ForwardResponse> Forward(const v1::ForwardRequest& request) override {
-    return Call<v1::ForwardResponse>(&v1::Headwise::Stub::Forward, request);
+    return CallIdempotent<v1::ForwardResponse>(&v1::Headwise::Stub::Forward, request);
   }
   absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) override {
     return Call<v1::LoadLayerResponse>(&v1::Headwise::Stub::LoadLayer, request);
   }
   absl::StatusOr<v1::PlanUploadResponse> PlanUpload(const v1::PlanUploadRequest& request) override {
-    return Call<v1::PlanUploadResponse>(&v1::Headwise::Stub::PlanUpload, request);
+    return CallIdempotent<v1::PlanUploadResponse>(&v1::Headwise::Stub::PlanUpload, request);
   }
   absl::StatusOr<v1::UnloadLayerResponse> UnloadLayer(const std::string& name) override {
     v1::UnloadLayerRequest request;
@@ -75,10 +77,11 @@ class GrpcClient : public Client {
     return Call<v1::UnloadLayerResponse>(&v1::Headwise::Stub::UnloadLayer, request);
   }
   absl::StatusOr<v1::ListLayersResponse> ListLayers() override {
-    return Call<v1::ListLayersResponse>(&v1::Headwise::Stub::ListLayers, v1::ListLayersRequest());
+    return CallIdempotent<v1::ListLayersResponse>(&v1::Headwise::Stub::ListLayers,
+                                                  v1::ListLayersRequest());
   }
   absl::StatusOr<v1::LayerDetails> GetLayer(const v1::GetLayerRequest& request) override {
-    return Call<v1::LayerDetails>(&v1::Headwise::Stub::GetLayer, request);
+    return CallIdempotent<v1::LayerDetails>(&v1::Headwise::Stub::GetLayer, request);
   }
   absl::StatusOr<v1::LoadLayerResponse> DeriveLayer(
       const v1::DeriveLayerRequest& request) override {
@@ -106,11 +109,12 @@ class GrpcClient : public Client {
   }
 
   absl::StatusOr<v1::ListRepositoryResponse> ListRepository() override {
-    return Call<v1::ListRepositoryResponse>(&v1::Headwise::Stub::ListRepository,
-                                            v1::ListRepositoryRequest());
+    return CallIdempotent<v1::ListRepositoryResponse>(&v1::Headwise::Stub::ListRepository,
+                                                      v1::ListRepositoryRequest());
   }
   absl::StatusOr<v1::ServerInfoResponse> ServerInfo() override {
-    return Call<v1::ServerInfoResponse>(&v1::Headwise::Stub::ServerInfo, v1::ServerInfoRequest());
+    return CallIdempotent<v1::ServerInfoResponse>(&v1::Headwise::Stub::ServerInfo,
+                                                  v1::ServerInfoRequest());
   }
 
   absl::StatusOr<std::string> Health(const std::string& service) override {
@@ -133,8 +137,15 @@ class GrpcClient : public Client {
 
   absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
                                           const ProgressCallback& progress) override {
+    return Again<v1::AblateResult>(
+        [&](absl::Duration left) { return AblateOnce(request, progress, left); });
+  }
+
+  absl::StatusOr<v1::AblateResult> AblateOnce(const v1::AblateRequest& request,
+                                              const ProgressCallback& progress,
+                                              absl::Duration left) {
     grpc::ClientContext context;
-    Prepare(&context);
+    PrepareContext(left, options_.client_id, &context);
     auto reader = stub_->Ablate(&context, request);
     AblateParts parts;
     absl::Status added;
@@ -155,8 +166,15 @@ class GrpcClient : public Client {
 
   absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeHeads(const v1::AnalyzeHeadsRequest& request,
                                                       const ProgressCallback& progress) override {
+    return Again<v1::AnalyzeHeadsResult>(
+        [&](absl::Duration left) { return AnalyzeOnce(request, progress, left); });
+  }
+
+  absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeOnce(const v1::AnalyzeHeadsRequest& request,
+                                                     const ProgressCallback& progress,
+                                                     absl::Duration left) {
     grpc::ClientContext context;
-    Prepare(&context);
+    PrepareContext(left, options_.client_id, &context);
     const auto reader = stub_->AnalyzeHeads(&context, request);
     v1::AnalyzeHeadsResponse response;
     v1::AnalyzeHeadsResult result;
@@ -218,11 +236,13 @@ class GrpcClient : public Client {
     return ToAbslStatus(status.error_code(), status.error_message(), target_, options_.timeout);
   }
 
+  template <typename Request, typename Response>
+  using Method = grpc::Status (v1::Headwise::Stub::*)(grpc::ClientContext*, const Request&,
+                                                      Response*);
+
+  // Once.
   template <typename Response, typename Request>
-  absl::StatusOr<Response> Call(grpc::Status (v1::Headwise::Stub::*method)(grpc::ClientContext*,
-                                                                           const Request&,
-                                                                           Response*),
-                                const Request& request) const {
+  absl::StatusOr<Response> Call(Method<Request, Response> method, const Request& request) const {
     grpc::ClientContext context;
     Prepare(&context);
     Response response;
@@ -231,10 +251,36 @@ class GrpcClient : public Client {
     return response;
   }
 
+  // Again where that may help.
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> CallIdempotent(Method<Request, Response> method,
+                                          const Request& request) const {
+    return Again<Response>([&](absl::Duration left) -> absl::StatusOr<Response> {
+      grpc::ClientContext context;
+      PrepareContext(left, options_.client_id, &context);
+      Response response;
+      const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+      if (!status.ok()) return Error(status);
+      return response;
+    });
+  }
+
+  template <typename Response>
+  absl::StatusOr<Response> Again(
+      const std::function<absl::StatusOr<Response>(absl::Duration left)>& once) const {
+    absl::StatusOr<Response> answer = absl::UnknownError("");
+    (void)retrier_.Run(options_.timeout, [&](absl::Duration left) {
+      answer = once(left);
+      return answer.status();
+    });
+    return answer;
+  }
+
   const std::string target_;
   const ClientOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Headwise::Stub> stub_;
+  mutable Retrier retrier_{options_.retry};
 };
 
 v1::UploadHeader HeaderFor(const UploadTarget& target) {
@@ -252,7 +298,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   if (target.empty()) {
     return absl::InvalidArgumentError("server: must be HOST:PORT; was empty");
   }
-  return std::make_unique<GrpcClient>(target, options);
+  CLIENT_ASSIGN_OR_RETURN(const std::string resolvable, ResolvableTarget(target));
+  return std::make_unique<GrpcClient>(target, resolvable, options);
 }
 
 absl::StatusOr<v1::LoadLayerResponse> Client::UploadCheckpointLayer(

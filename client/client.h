@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/forward_stream.h"
+#include "client/retry.h"
 #include "client/upload.h"
 #include "headwise/v1/headwise.pb.h"
 
@@ -21,6 +22,8 @@ struct ClientOptions {
   absl::Duration timeout = absl::Seconds(30);  // of each call, from its start to its end
   // A TCP connection of its own. Without it clients of one process and target may share one.
   bool own_connection = false;
+  // Of calls that may be sent twice: Forward, Ablate, AnalyzeHeads and what only reads.
+  RetryOptions retry;
   // Whose share of the server the calls use; empty: the server goes by this machine's address.
   std::string client_id;
 };
@@ -32,8 +35,10 @@ using ProgressCallback = std::function<void(const std::string& stage, int64_t do
 // code and message, no limit of its own on message sizes. Connects at the first call. Thread-safe.
 class Client {
  public:
-  // `target` is HOST:PORT, or what gRPC resolves besides (unix:PATH, dns:///…). Never fails for an
-  // absent server: the first call does, with UNAVAILABLE.
+  // `target` is HOST:PORT, a list of addresses ("10.0.0.1:8500,10.0.0.2:8500"), or what gRPC
+  // resolves besides (unix:PATH, dns:///…). Calls take turns over all its addresses that are
+  // healthy. INVALID_ARGUMENT for a target that can't be one. Never fails for an absent server: the
+  // first call does, with UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;
