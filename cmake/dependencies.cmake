@@ -11,13 +11,7 @@ find_package(ZLIB REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(Protobuf REQUIRED)
 
-# gRPC's own search for re2 walks Abseil's pkg-config files for 24 s; the answer is known.
-if(NOT TARGET re2::re2)
-  find_library(HEADWISE_RE2 re2 REQUIRED)
-  add_library(re2::re2 INTERFACE IMPORTED)
-  target_link_libraries(re2::re2 INTERFACE "${HEADWISE_RE2}")
-  set(re2_FOUND TRUE)
-endif()
+include(cmake/re2.cmake)
 find_package(gRPC CONFIG REQUIRED)
 
 find_package(dnnl CONFIG REQUIRED)
