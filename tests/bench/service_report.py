@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the service with headwise-load and writes docs/performance.md. Nothing else should run meanwhile.
+
+  ./dev build headwise headwise-load headwise-server headwise-packed-rate
+  ./dev exec python3 tests/bench/service_report.py [--seconds 10] [--output docs/performance.md]
+"""
+import argparse
+import heapq
+import json
+import os
+import pathlib
+import platform
+import random
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = ROOT / "build/release/bin"
+PACKED_RATE = ROOT / "build/release/tests/bin/headwise-packed-rate"
+LENGTHS = "uniform:16-512"
+CORES = os.cpu_count()
+
+
+def write_layer(folder, width, heads):
+    """A spec and random weights of a layer; the two files' names."""
+    spec = {"d_model": width, "heads": heads, "orientation": "OUT_IN", "fused_layout": "SEPARATE",
+            "tensors": {"q": "q", "k": "k", "v": "v", "o": "o", "q_bias": "qb", "k_bias": "kb", "v_bias": "vb", "o_bias": "ob"}}
+    generator = np.random.default_rng(7)
+    tensors = {name: generator.standard_normal((width, width)).astype(np.float32) / width**0.5 for name in "qkvo"}
+    tensors |= {name + "b": generator.standard_normal(width).astype(np.float32) for name in "qkvo"}
+    header, data = {}, b""
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [len(data), len(data) + values.nbytes]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    (folder / "spec.json").write_text(json.dumps(spec))
+    (folder / "weights.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return folder / "spec.json", folder / "weights.safetensors"
+
+
+class Server:
+    """A server with one layer, "m"; ended by `with`."""
+
+    def __init__(self, width, heads, core=None, flags=()):
+        pin = ["taskset", "-c", str(core)] if core is not None else []
+        self.process = subprocess.Popen([*pin, BIN / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "", *flags],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.address = self.process.stdout.readline().split()[1]
+        with tempfile.TemporaryDirectory() as folder:
+            spec, weights = write_layer(pathlib.Path(folder), width, heads)
+            subprocess.run([BIN / "headwise", "--server", self.address, "load", "m", "--spec", spec, "--weights", weights],
+                           check=True, stdout=subprocess.DEVNULL)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def load(servers, *flags, core=None):
+    """A run of headwise-load; its report."""
+    pin = ["taskset", "-c", str(core)] if core is not None else []
+    command = [*pin, BIN / "headwise-load", "m", "--server", ",".join(server.address for server in servers), "--warmup", "20",
+               "--json", "-", *map(str, flags)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def packed_rate(width, heads, lengths, concurrency, seconds, threads):
+    done = subprocess.run([PACKED_RATE, *map(str, (width, heads, lengths, concurrency, seconds, threads))], check=True,
+                          capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def spectrum(report):
+    """(latency us, calls) of all windows."""
+    return [(value, count) for window in report["windows"] for value, count in window["latency_us"]]
+
+
+def queue_p99(service, rate, seconds=400.0, seed=1):
+    """p99 in us of a queue with one server and Poisson arrivals, fed with measured service times."""
+    values, counts = zip(*service)
+    generator = random.Random(seed)
+    now, free, waits = 0.0, 0.0, []
+    while now < seconds * 1e6:
+        now += generator.expovariate(rate) * 1e6
+        free = max(free, now) + generator.choices(values, counts)[0]
+        waits.append(free - now)
+    return heapq.nlargest(max(1, len(waits) // 100), waits)[-1]
+
+
+def row(name, value, bound, ok):
+    kept = {True: "yes", False: "no", None: ""}[ok]
+    return f"| {name} | {value} | {bound} | {kept} |"
+
+
+def mixed_lengths(seconds):
+    """The rows for B 1, lengths 16 to 512, D 768, H 12."""
+    inside = packed_rate(768, 12, LENGTHS, 32, seconds, CORES)["requests_per_s"]
+    rows = []
+    with Server(768, 12) as server:
+        peak = load([server], "--lengths", LENGTHS, "--concurrency", 32, "--duration", f"{seconds}s")
+        rate, cores = peak["requests_per_s"], peak["generator"]["cores"]
+        left = inside * (CORES - cores) / CORES
+        rows.append(row("closed loop of 32, requests/s over the in-process packed rate on the cores that the generator leaves",
+                        f"{rate:.1f} of {left:.1f} = {rate / left:.2f} (in process {inside:.1f} on {CORES} cores; generator "
+                        f"{cores:.2f} cores)", "≥ 0.85", rate >= 0.85 * left))
+        idle = load([server], "--lengths", LENGTHS, "--concurrency", 1, "--duration", f"{seconds}s")
+        idle_p50 = idle["latency_us"]["p50"]
+        constant = load([server], "--lengths", LENGTHS, "--rate", 0.7 * rate, "--duration", f"{3 * seconds}s")
+        p99 = constant["latency_us"]["p99"]
+        rows.append(row("70 % of that rate, constant arrivals: p99 over idle p50",
+                        f"{p99 / 1e3:.1f} ms over {idle_p50 / 1e3:.1f} ms = {p99 / idle_p50:.2f}", "≤ 5", p99 <= 5 * idle_p50))
+        poisson = load([server], "--lengths", LENGTHS, "--rate", 0.7 * rate, "--arrivals", "poisson", "--duration",
+                       f"{3 * seconds}s")
+        simulated = queue_p99(spectrum(idle), 0.7 * rate)
+        p99 = poisson["latency_us"]["p99"]
+        rows.append(row("70 %, Poisson arrivals: p99 over that of a simulated queue with the service times measured idle",
+                        f"{p99 / 1e3:.1f} ms over {simulated / 1e3:.1f} ms = {p99 / simulated:.2f}", "≤ 1.25",
+                        p99 <= 1.25 * simulated))
+        for timeout, wanted in (("30s", 0.9), ("2s", None)):
+            over = load([server], "--lengths", LENGTHS, "--rate", 2 * rate, "--duration", f"{seconds}s", "--timeout", timeout,
+                        "--connections", 4)
+            share = over["requests_per_s"] / rate
+            rows.append(row(f"twice that rate, answers within {timeout}: goodput over peak",
+                            f"{over['requests_per_s']:.1f} of {rate:.1f} = {share:.2f} ({over['requests']['failed']} of "
+                            f"{over['requests']['sent']} calls refused or late)", f"≥ {wanted}" if wanted else "",
+                            share >= wanted if wanted else None))
+    return rows
+
+
+def fixed_shapes(seconds):
+    """The rows of 4 clients at two shapes."""
+    rows = []
+    for tokens, width, heads in ((10, 512, 8), (128, 768, 12)):
+        with Server(width, heads) as server:
+            report = load([server], "--lengths", f"fixed:{tokens}", "--concurrency", 4, "--duration", f"{seconds}s")
+            latency = report["latency_us"]
+            rows.append(f"| B 1, T {tokens}, D {width}, H {heads} | {report['requests_per_s']:.0f} | "
+                        f"{latency['p50'] / 1e3:.2f} ms | {latency['p99'] / 1e3:.2f} ms | {report['tokens_per_s']:.0f} |")
+    return rows
+
+
+def replicas(seconds):
+    """One replica on a core, then two on two, the generator beside them."""
+    flags = ("--lengths", "fixed:128", "--duration", f"{seconds}s")
+    with Server(768, 12, core=0, flags=("--threads", "1")) as first, Server(768, 12, core=1, flags=("--threads", "1")) as second:
+        one = load([first], *flags, "--concurrency", 4, core=1)
+        two = load([first, second], *flags, "--concurrency", 8)
+    generator = two["generator"]["cores"]
+    expected = (2 - generator) * one["requests_per_s"]
+    share = two["requests_per_s"] / expected
+    parts = ", ".join(f"{part['ok']} from the {name}" for part, name in zip(two["servers"], ("first", "second")))
+    return [row("2 replicas of one core each over (2 − g) × one replica with the other core to the generator",
+                f"{two['requests_per_s']:.1f} over {expected:.1f} = {share:.2f} (one: {one['requests_per_s']:.1f}; g = "
+                f"{generator:.2f} cores; {parts})", "≥ 0.95", share >= 0.95)]
+
+
+def ceiling():
+    """How fast headwise-load itself can go: a layer of next to no work."""
+    with Server(8, 2) as server:
+        done = subprocess.run([BIN / "headwise-load", "m", "--server", server.address, "--lengths", "fixed:1", "--find-rate",
+                               "p99<20ms", "--rate", "4000", "--duration", "2s", "--connections", "4", "--json", "-"],
+                              capture_output=True, text=True)
+        report = json.loads(done.stdout)
+        kept = [trial["rate"] for trial in report["find_rate"]["trials"] if trial["met"] and not trial["generator_limited"]]
+        closed = load([server], "--lengths", "fixed:1", "--concurrency", 16, "--duration", "3s", "--connections", 4)
+    return max(kept, default=0), report["find_rate"]["generator_limited"], closed
+
+
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seconds", type=float, default=10)
+    arguments.add_argument("--output", default=str(ROOT / "docs/performance.md"))
+    options = arguments.parse_args()
+    seconds = int(options.seconds) if options.seconds.is_integer() else options.seconds
+    mixed, shapes, two = mixed_lengths(seconds), fixed_shapes(seconds), replicas(seconds)
+    rate, limited, closed = ceiling()
+    head = ["| what | measured | wanted | kept |", "|---|---|---|---|"]
+    text = "\n".join([
+        "# Performance of the service", "",
+        "Written by `./dev exec python3 tests/bench/service_report.py`: server, load tester and, where named, the engine in "
+        f"process, on one machine over loopback. {cpu_name()}, {CORES} cores, {time.strftime('%Y-%m-%d')}. The kernels' own "
+        "figures are in [ARCHITECTURE.md](../ARCHITECTURE.md#where-the-time-goes).", "",
+        f"## B 1, lengths {LENGTHS}, D 768, H 12, f32", "", *head, *mixed, "",
+        "Latency counts from the planned send. The generator runs on the same cores: what it uses is no server's to give.", "",
+        "## Four clients, fixed shapes, f32", "",
+        "| shape | requests/s | p50 | p99 | tokens/s |", "|---|---|---|---|---|", *shapes, "",
+        "## Two replicas, B 1, T 128, D 768, H 12, f32", "", *head, *two, "",
+        "## The load tester's own ceiling", "",
+        f"A layer of next to no work (D 8, one token), open loop: {rate:.0f} calls/s with p99 below 20 ms"
+        + (", where the generator itself was the limit" if limited else ", where the server was the limit")
+        + f". Closed loop of 16: {closed['requests_per_s']:.0f} calls/s, busiest thread of the generator at "
+        f"{100 * closed['generator']['cpu_share']:.0f} % of a core, {closed['generator']['cores']:.2f} cores in all.", ""])
+    pathlib.Path(options.output).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
