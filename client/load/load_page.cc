@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/svg.h"
+#include "client/html_chart.h"
+#include "client/html_page.h"
 
 namespace headwise::client {
 namespace {
@@ -112,37 +114,24 @@ std::string Split(const LoadReport& report) {
   const double service = std::min(latency, total.service.mean_ns());
   const double queue = std::min(service, total.queue.mean_ns());
   const double compute = std::min(service - queue, total.compute.mean_ns());
-  const struct {
-    const char* name;
-    double ns;
-    const char* colour;
-  } kParts[] = {{"send delay", latency - service, "#7a52a8"},
-                {"queue", queue, "#b07d1a"},
-                {"compute", compute, "#2c8a4b"},
-                {"network and the rest", service - queue - compute, "#3b6fb6"}};
-  constexpr double kBarWidth = 600;
-  std::string svg;
-  double x = 20;
-  for (const auto& part : kParts) {
-    const double width = kBarWidth * part.ns / latency;
-    absl::StrAppendFormat(
-        &svg,
-        "<rect x=\"%.1f\" y=\"10\" width=\"%.1f\" height=\"24\" fill=\"%s\"><title>%s: "
-        "%s</title></rect>",
-        x, width, part.colour, part.name, HumanMicros(part.ns / 1000));
-    x += width;
+  const std::pair<const char*, double> kParts[] = {
+      {"queue", queue},
+      {"send delay", latency - service},
+      {"compute", compute},
+      {"network and the rest", service - queue - compute}};
+  std::string svg = "<svg width=\"100%\" height=\"28\">";
+  std::vector<std::string> keys;
+  double begun = 0;
+  for (size_t i = 0; i < std::size(kParts); ++i) {
+    const auto& [name, ns] = kParts[i];
+    absl::StrAppend(&svg, "<rect x=\"", Percentage(begun / latency), "\" width=\"",
+                    Percentage(ns / latency), "\" height=\"28\" style=\"fill:", SeriesColour(i),
+                    "\"/>");
+    keys.push_back(absl::StrCat(name, " ", HumanMicros(ns / 1000)));
+    begun += ns;
   }
-  double label = 20;
-  for (const auto& part : kParts) {
-    const std::string text = absl::StrCat(part.name, " ", HumanMicros(part.ns / 1000));
-    absl::StrAppendFormat(&svg,
-                          "<rect x=\"%.0f\" y=\"44\" width=\"12\" height=\"12\" fill=\"%s\"/>",
-                          label, part.colour);
-    absl::StrAppend(&svg, SvgText(label + 16, 54, "start", text));
-    label += 30 + 6.5 * static_cast<double>(text.size());
-  }
-  return HtmlFigure("split", 640, 64, svg,
-                    "Where the mean call's time goes; queue and compute are the server's figures");
+  return Figure("split", absl::StrCat(svg, "</svg>", ColourKeys(keys)),
+                "Where the mean call's time goes; queue and compute are the server's figures");
 }
 
 std::string Percentiles(const LoadReport& report) {
@@ -207,9 +196,9 @@ std::string LoadPage(const LoadReport& report) {
                       report.requests_per_s, report.tokens_per_s, report.total.ok, report.planned,
                       100 * report.cpu_share, report.cores),
       VerdictName(report.verdict), ".");
-  return HtmlPage(absl::StrCat("Load test of ", report.options.layer), intro,
-                  absl::StrCat(Spectrum(report), OverTime(report), Split(report),
-                               Percentiles(report), Bounds(report), Errors(report)));
+  return Page(absl::StrCat("Load test of ", report.options.layer), intro,
+              absl::StrCat(Spectrum(report), OverTime(report), Split(report), Percentiles(report),
+                           Bounds(report), Errors(report)));
 }
 
 }  // namespace headwise::client

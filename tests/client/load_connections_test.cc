@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // headwise-load against a stub server over loopback.
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/load/load_app.h"
+#include "client/text_file.h"
+#include "core/base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/stub_server.h"
+#include "tests/support/temp_dir.h"
 
 namespace headwise::client {
 namespace {
@@ -122,6 +128,60 @@ TEST(LoadTest, ExitsWith1IfNothingSucceeds) {
     EXPECT_EQ(report["requests"]["failed"], 5);
     EXPECT_EQ(report["latency_us"], json({{"count", 0}}));
   }
+}
+
+// Answers one call after the other, each after `milliseconds`.
+StubAnswers OneAtATime(int milliseconds) {
+  StubAnswers answers;
+  answers.forward = [milliseconds, mu = std::make_shared<Mutex>()](const v1::ForwardRequest&,
+                                                                   v1::ForwardResponse*) {
+    MutexLock lock(mu.get());
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return absl::OkStatus();
+  };
+  return answers;
+}
+
+TEST(LoadTest, FindsTheRateOfAServerThatAnswersOneAtATime) {
+  const auto server = StubServer::Start(OneAtATime(5));  // 200 a second at most
+  const Outcome outcome = Load(
+      *server, {"--find-rate", "p90<40ms", "--rate", "150", "--duration", "300ms", "--json", "-"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_TRUE(report["find_rate"]["confirmed"]);
+  EXPECT_GT(report["find_rate"]["rate"], 30);
+  // The queue of so short a trial grows to the bound only somewhat above the server's rate.
+  EXPECT_LT(report["find_rate"]["rate"], 300);
+  EXPECT_EQ(report["thresholds"][0]["text"], "p90<40ms");
+}
+
+TEST(LoadTest, ExitsWith3WhereABoundIsMissedAndSaysSo) {
+  const auto server = StubServer::Start(OneAtATime(1));
+  const TempDir dir;
+  const Outcome outcome = Load(*server, {"--rate", "100", "--duration", "200ms", "--threshold",
+                                         "p50<10us,max<10s", "--html", dir.Path("page.html")});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("threshold p50<10us: missed"));
+  EXPECT_THAT(outcome.out, HasSubstr("threshold max<10s: kept"));
+  EXPECT_THAT(outcome.out, HasSubstr("verdict THRESHOLD_MISSED"));
+  const auto page = ReadTextFile("page", dir.Path("page.html"));
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_THAT(*page, HasSubstr("id=\"spectrum\""));
+  const Outcome nowhere = Load(
+      *server, {"--rate", "100", "--duration", "50ms", "--html", dir.Path("absent/page.html")});
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("html: must be a file that can be written"));
+}
+
+TEST(LoadTest, ExitsWith1WhereTheGeneratorWasTheLimit) {
+  const auto server = StubServer::Start(OneAtATime(20));
+  const Outcome outcome =
+      Load(*server, {"--rate", "1000", "--concurrency", "1", "--duration", "200ms", "--json", "-"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report["verdict"], "GENERATOR_LIMITED");
+  EXPECT_EQ(report["requests"]["planned"], 200);
+  EXPECT_LT(report["requests"]["sent"], 20);
 }
 
 TEST(LoadTest, NamesAServerThatIsNotThere) {
