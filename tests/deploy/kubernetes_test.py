@@ -84,7 +84,7 @@ def main():
     check_decoder(tools)
     server_flags = run([f"{binaries}/headwise-server", "--help"])
     metrics = set()
-    five = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
+    always = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
     chart_values = ["--set", "autoscaling.enabled=true", "--set", "layers[0]=m=dir:0:bf16", "--set", "extraArgs[0]=--threads=2",
                     "--set", "models.persistentVolumeClaim.claimName=c", "--set", "models.emptyDir=null"]
     rendered = {
@@ -95,7 +95,7 @@ def main():
     }
     for what, text in rendered.items():
         names = decoded(tools, text)
-        kinds = five | ({"HorizontalPodAutoscaler"} if what in ("autoscaling", "chart with values") else set())
+        kinds = always | ({"HorizontalPodAutoscaler"} if what in ("autoscaling", "chart with values") else set())
         assert {name.split("/")[0] for name in names} == kinds, (what, names)
         metrics.add(check_consistency(what, objects(text), server_flags))
         print(f"{what}: {' '.join(names)}")
