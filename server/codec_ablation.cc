@@ -10,15 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/rules.h"
 #include "server/codec_input.h"
 #include "server/codec_tensor.h"
 
 namespace headwise {
 namespace {
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 absl::StatusOr<InterventionKind> DecodeKind(v1::Intervention::Kind kind, absl::string_view field) {
   // The wire numbers ZERO … KNOCKOUT 1 … 8 in the order of InterventionKind.

@@ -7,13 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/rules.h"
 
 namespace headwise {
 namespace {
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 std::vector<SweepUnit> UnitsOf(const LayerSpec& spec, SweepTarget target) {
   std::vector<SweepUnit> units;

@@ -8,15 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/rules.h"
 
 namespace headwise {
 namespace {
 
 size_t Index(int64_t value) { return static_cast<size_t>(value); }
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 absl::StatusOr<int64_t> FindHead(const LayerSpec& spec, int64_t id) {
   const auto found = std::find(spec.head_ids.begin(), spec.head_ids.end(), id);
