@@ -14,6 +14,9 @@ namespace {
 // the end of a short task. Waking a sleeping thread costs more than that.
 constexpr int kSpins = 1000;
 
+// Tasks left a worker from which on nobody takes one before it can run it.
+constexpr int64_t kFewLeft = 3;
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -24,7 +27,8 @@ void Pause() {
 
 void UseOneOpenMpThread() { omp_set_num_threads(1); }
 
-WorkerPool::WorkerPool(int threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
+WorkerPool::WorkerPool(int threads, std::vector<int> cpus)
+    : cpus_(std::move(cpus)), upcoming_(static_cast<size_t>(threads), -1) {
   for (int worker = 1; worker < threads; ++worker) {
     helpers_.emplace_back([this, worker] { HelperLoop(worker); });
   }
@@ -43,7 +47,10 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::Run(int64_t count, Task task) {
   if (count <= 0) return;
   if (helpers_.empty() || count == 1) {
-    for (int64_t i = 0; i < count; ++i) task(i, 0);
+    for (int64_t i = 0; i < count; ++i) {
+      upcoming_[0] = i + 1 < count ? i + 1 : -1;
+      task(i, 0);
+    }
     return;
   }
   task_ = &task;
@@ -71,11 +78,15 @@ void WorkerPool::WaitForHelpers() {
   sleepers_.fetch_sub(1);
 }
 
+// While many tasks are left a worker takes its next one before it runs this one. At the end it
+// doesn't: a task must not wait for one worker while another is idle.
 void WorkerPool::Work(int worker) {
-  for (;;) {
-    const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= count_) return;
+  const int64_t few = kFewLeft * threads();
+  for (int64_t i = Take(); i < count_;) {
+    const int64_t next = count_ - i > few ? Take() : -1;
+    upcoming_[static_cast<size_t>(worker)] = next < count_ ? next : -1;
     (*task_)(i, worker);
+    i = next >= 0 ? next : Take();
   }
 }
 

@@ -2,20 +2,25 @@
 #include "core/batch/pass.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "core/batch/cut_tasks.h"
 #include "core/kernel/project_out.h"
 
 namespace headwise {
 namespace {
 
-// A task should take about a millisecond, at most five: long enough that handing it out costs
-// nothing, short enough that a cancelled request frees the core soon. At 100 GFLOP/s a core that is
-// 50 M multiply-adds.
-constexpr int64_t kTaskMacs = 50'000'000;
+// Multiply-adds of an attention task: an eighth of a millisecond at 100 GFLOP/s a core.
+constexpr int64_t kAttendMacs = 6'250'000;
 
 // Pass buffers above this size are given back after the pass.
 constexpr int64_t kKeepBytes = 64 << 20;
+
+BlockProduct ProductOf(const PackedMatrix& weights, int64_t rows) {
+  const int64_t blocks = static_cast<int64_t>(weights.blocks().size());
+  return {rows, blocks, weights.depth() * weights.columns() / blocks};
+}
 
 }  // namespace
 
@@ -80,43 +85,26 @@ void Pass::RunTasks(int64_t count, Task task) {
       stop.store(true, std::memory_order_relaxed);
       return;
     }
-    task(i, &memory_->workers[static_cast<size_t>(worker)]);
+    WorkerScratch* const scratch = &memory_->workers[static_cast<size_t>(worker)];
+    scratch->next_task = pool_->Upcoming(worker);
+    task(i, scratch);
     if (between_tasks_) between_tasks_(worker);
   });
 }
 
-// Row blocks of a projection, cut over column blocks too where one would take too long or where
-// there are fewer row blocks than workers.
-void Pass::AddProjectTasks(bool keys_and_values, std::vector<ProjectTask>* tasks) const {
-  const PackedMatrix& weights = keys_and_values ? layer().wkv() : layer().wq();
-  const int64_t rows = keys_and_values ? data_.key_rows : data_.query_rows;
-  if (rows == 0) return;
-  const int64_t blocks = static_cast<int64_t>(weights.blocks().size());
-  const int64_t row_blocks = (rows + kTileRows - 1) / kTileRows;
-  const int64_t tile_macs =
-      std::min(rows, kTileRows) * weights.depth() * (weights.columns() / blocks);
-  int64_t blocks_a_task = std::max<int64_t>(1, kTaskMacs / std::max<int64_t>(1, tile_macs));
-  if (row_blocks < 2 * pool_->threads()) {
-    const int64_t parts = (2 * pool_->threads() + row_blocks - 1) / row_blocks;
-    blocks_a_task = std::min(blocks_a_task, std::max<int64_t>(1, (blocks + parts - 1) / parts));
-  }
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    for (int64_t b = 0; b < blocks; b += blocks_a_task) {
-      tasks->push_back({keys_and_values, row, std::min(kTileRows, rows - row), b,
-                        std::min(blocks, b + blocks_a_task)});
-    }
-  }
-}
-
 void Pass::Project() {
-  std::vector<ProjectTask> tasks;
-  AddProjectTasks(/*keys_and_values=*/false, &tasks);
-  AddProjectTasks(/*keys_and_values=*/true, &tasks);
-  // Tasks on the same rows follow each other, so that x is read from memory once.
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const ProjectTask& a, const ProjectTask& b) { return a.row < b.row; });
+  const std::array<BlockProduct, 2> products = {ProductOf(layer().wq(), data_.query_rows),
+                                                ProductOf(layer().wkv(), data_.key_rows)};
+  const std::vector<BlockTask> tasks = CutTasks(products, pool_->threads());
   RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
-    RunProject(layer(), tasks[static_cast<size_t>(i)], &data_, scratch);
+    const BlockTask& task = tasks[static_cast<size_t>(i)];
+    RunProject(layer(),
+               {.keys_and_values = task.product == 1,
+                .row = task.row,
+                .rows = task.rows,
+                .first_block = task.first_block,
+                .last_block = task.last_block},
+               &data_, scratch);
   });
   NormaliseWidths();
 }
@@ -145,7 +133,7 @@ void Pass::Attend() {
         tiles.push_back(
             {static_cast<int64_t>(s), head, query, std::min(kQueryTile, sequence.queries - query)});
         macs += AttendMacs(layer(), sequence, tiles.back());
-        if (macs < kTaskMacs / 8) continue;
+        if (macs < kAttendMacs) continue;
         task_begin.push_back(tiles.size());
         macs = 0;
       }
@@ -153,8 +141,14 @@ void Pass::Attend() {
   }
   if (task_begin.back() != tiles.size()) task_begin.push_back(tiles.size());
   RunTasks(static_cast<int64_t>(task_begin.size()) - 1, [&](int64_t i, WorkerScratch* scratch) {
-    for (size_t t = task_begin[static_cast<size_t>(i)]; t < task_begin[static_cast<size_t>(i) + 1];
-         ++t) {
+    const size_t begin = task_begin[static_cast<size_t>(i)];
+    const size_t end = task_begin[static_cast<size_t>(i) + 1];
+    for (size_t t = begin; t < end; ++t) {
+      const bool last = t + 1 == end;
+      if (!last || scratch->next_task >= 0) {
+        const size_t next = last ? task_begin[static_cast<size_t>(scratch->next_task)] : t + 1;
+        ExpectTile(layer(), tiles[t], tiles[next], data_, scratch);
+      }
       const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
       if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed)) continue;
       RunAttend(layer(), tiles[t], &data_, scratch);
@@ -171,19 +165,12 @@ void Pass::ProjectOut() {
     const Member& member = *MemberOfRow(row);
     return member.y == nullptr ? nullptr : member.y + (row - member.first_row) * d_out;
   };
-  const int64_t blocks = static_cast<int64_t>(layer().wo().blocks().size());
-  const int64_t row_blocks = (data_.query_rows + kTileRows - 1) / kTileRows;
-  const int64_t tile_macs = std::min(data_.query_rows, kTileRows) * layer().wo().depth() * d_out;
-  int64_t parts = (tile_macs + kTaskMacs - 1) / kTaskMacs;
-  if (row_blocks < 2 * pool_->threads()) {
-    parts = std::max<int64_t>(parts, (2 * pool_->threads() + row_blocks - 1) / row_blocks);
-  }
-  parts = std::clamp<int64_t>(parts, 1, blocks);
-  RunTasks(row_blocks * parts, [&](int64_t i, WorkerScratch* scratch) {
-    const int64_t row = i / parts * kTileRows;
-    const int64_t part = i % parts;
-    RunProjectOut(layer(), data_.z, nullptr, row, std::min(kTileRows, data_.query_rows - row),
-                  blocks * part / parts, blocks * (part + 1) / parts, sink, scratch);
+  const std::vector<BlockTask> tasks =
+      CutTasks({ProductOf(layer().wo(), data_.query_rows)}, pool_->threads());
+  RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
+    const BlockTask& task = tasks[static_cast<size_t>(i)];
+    RunProjectOut(layer(), data_.z, nullptr, task.row, task.rows, task.first_block, task.last_block,
+                  sink, scratch);
   });
 }
 

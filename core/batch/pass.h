@@ -86,7 +86,6 @@ class Pass {
 
   void Project();
   void NormaliseWidths();
-  void AddProjectTasks(bool keys_and_values, std::vector<ProjectTask>* tasks) const;
   void Attend();
   void ProjectOut();
   void Ablate();

@@ -7,15 +7,16 @@
 #include <limits>
 
 #include "core/base/dtype.h"
+#include "core/kernel/head_places.h"
 #include "core/kernel/softmax.h"
 #include "core/kernel/vector_ops.h"
 
 namespace headwise {
 namespace {
 
-// Rows are cut in two where a mask lets them see different keys: of a window's first and last keys
-// each half then skips a quarter of a square.
-constexpr int64_t kHalfTile = kQueryTile / 2;
+// Rows are cut into parts of that many where a mask lets them see different keys, so that little of
+// a window's two ends is computed in vain. A height that the kernels are compiled for.
+constexpr int64_t kPartRows = 16;
 
 // Everything of a tile that does not change from block to block.
 struct TileContext {
@@ -62,12 +63,10 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
   const LayerSpec& spec = layer.spec();
   const SequencePlan& s = pass.sequences[static_cast<size_t>(tile.sequence)];
   const size_t r = static_cast<size_t>(tile.head);
-  const size_t g = static_cast<size_t>(spec.query_to_kv[r]);
+  const int64_t group = spec.query_to_kv[r];
   const int64_t dk = spec.dk[r];
   const int64_t bytes = ElementBytes(layer.attend_type());
-  const int64_t q_at = layer.q_offsets()[r] * pass.query_rows + (s.q_row + tile.first_query) * dk;
-  const int64_t kt_at = s.key_slot * layer.kt_width() + layer.kt_offsets()[g] * s.padded_keys();
-  const int64_t v_at = s.key_slot * layer.v_width() + layer.v_offsets()[g] * s.padded_keys();
+  const int64_t q_at = QueriesAt(layer, pass, s, tile.head) + tile.first_query * dk;
   const bool reduced = layer.attend_type() == TileType::kBf16;
   const float scale = static_cast<float>(spec.head_scale(tile.head));
   const float softcap = static_cast<float>(spec.softcap.value_or(0.0));
@@ -79,7 +78,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .kernels = layer.attend(tile.head),
       .dk = dk,
       .dv = spec.dv[r],
-      .features = layer.kt_features(spec.query_to_kv[r]),
+      .features = layer.kt_features(group),
       .group = Interleave(layer.attend_type()),
       .bytes = bytes,
       .scale = scale,
@@ -88,9 +87,9 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .plain = !masked && softcap == 0.0f && layer.position_bias() == nullptr &&
                layer.sinks().empty() && scale > 0.0f,
       .q = static_cast<const char*>(pass.q) + q_at * bytes,
-      .kt = static_cast<const char*>(pass.kt) + kt_at * bytes,
-      .v = static_cast<const char*>(pass.v) + v_at * bytes,
-      .v_not_finite = pass.v_not_finite + spec.query_to_kv[r] * pass.padded_key_rows + s.key_slot,
+      .kt = static_cast<const char*>(pass.kt) + KeysAt(layer, s, group) * bytes,
+      .v = static_cast<const char*>(pass.v) + ValuesAt(layer, s, group) * bytes,
+      .v_not_finite = pass.v_not_finite + group * pass.padded_key_rows + s.key_slot,
       .scratch = scratch,
       .scores = scratch->scores.Reserve<float>(kQueryTile * kScoreStride),
       .weights = reduced ? scratch->weights.Reserve<uint16_t>(kQueryTile * kScoreStride) : nullptr,
@@ -106,9 +105,7 @@ KeyRange VisibleColumns(const TileContext& c, int64_t i, int64_t block, int64_t 
 
 // What some row of [row, row + rows) sees of the block, rounded outwards; empty: nothing.
 Part MakePart(const TileContext& c, int64_t block, int64_t width, int64_t row, int64_t rows) {
-  const SequencePlan& s = c.sequence;
   Part part{block, row, rows, 0, width};
-  if (!s.limited()) return part;
   KeyRange all{width, 0};
   for (int64_t i = row; i < row + rows; ++i) {
     const KeyRange range = VisibleColumns(c, i, block, width);
@@ -189,6 +186,7 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
     tile.bias = bias.data();
   }
   if (c.masked) tile.masks = masks.data();
+  tile.ahead = &c.scratch->ahead;
   SoftmaxStep(tile, part.row, state);
 }
 
@@ -201,7 +199,7 @@ float ValueAt(const TileContext& c, int64_t key, int64_t feature) {
   if (c.weights == nullptr) {
     return reinterpret_cast<const float*>(c.v)[key * c.dv + feature];
   }
-  const int64_t at = key / c.group * c.dv * c.group + feature * c.group + key % c.group;
+  const int64_t at = InterleavedIndex(c.group, c.dv, key, feature);
   return Bf16ToFloat(reinterpret_cast<const uint16_t*>(c.v)[at]);
 }
 
@@ -304,26 +302,29 @@ void WriteScores(const TileContext& c, const Part& part) {
 void AttendBlock(const TileContext& c, int64_t block, SoftmaxState* state) {
   const int64_t width = std::min(kKeyBlock, c.sequence.padded_keys() - block);
   const int64_t rows = c.tile.queries;
-  const Part seen = MakePart(c, block, width, 0, rows);
+  const Part all{block, 0, rows, 0, width};
   if (c.sequence.scores != nullptr) {
-    const Part all{block, 0, rows, 0, width};
     MultiplyScores(c, all);
     WriteScores(c, all);
-    if (seen.width() > 0) FinishPart(c, all, state);
+    if (MakePart(c, block, width, 0, rows).width() > 0) FinishPart(c, all, state);
     return;
   }
-  const bool cut = c.sequence.limited() && rows > kHalfTile;
-  const Part upper = cut ? MakePart(c, block, width, 0, kHalfTile) : seen;
-  const Part lower = cut ? MakePart(c, block, width, kHalfTile, rows - kHalfTile) : seen;
-  if (upper.first == lower.first && upper.last == lower.last) {
-    AttendPart(c, seen, state);
-  } else {
-    AttendPart(c, upper, state);
-    AttendPart(c, lower, state);
+  if (!c.sequence.limited()) return AttendPart(c, all, state);
+  Part part;
+  for (int64_t row = 0; row < rows; row += kPartRows) {
+    const Part next = MakePart(c, block, width, row, std::min(kPartRows, rows - row));
+    if (row > 0 && next.first == part.first && next.last == part.last) {
+      part.rows += next.rows;
+      continue;
+    }
+    AttendPart(c, part, state);
+    part = next;
   }
+  AttendPart(c, part, state);
 }
 
-// Key blocks that some row of the tile may see: from a block's first key.
+// Keys that some row of the tile may see, from a panel's first key: blocks are counted from there,
+// so that a narrow window fits into one.
 KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
   if (!s.limited()) return {0, s.keys};
   // Every row is looked at: in a causal window with T > S the last rows of a tile may see no key.
@@ -334,7 +335,7 @@ KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
     all.begin = std::min(all.begin, range.begin);
     all.end = std::max(all.end, range.end);
   }
-  all.begin = all.begin / kKeyBlock * kKeyBlock;
+  all.begin = all.begin / kKeyPanel * kKeyPanel;
   return all;
 }
 
@@ -410,6 +411,29 @@ void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pa
   }
   WriteZ(c, *pass, state);
   if (s.p != nullptr) FinishP(c, state, blocks, maxima);
+}
+
+void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const AttendTile& next,
+                const PassData& pass, WorkerScratch* scratch) {
+  const LayerSpec& spec = layer.spec();
+  const SequencePlan& s = pass.sequences[static_cast<size_t>(next.sequence)];
+  const size_t r = static_cast<size_t>(next.head);
+  const int64_t bytes = ElementBytes(layer.attend_type());
+  const auto want = [&](const void* data, int64_t at, int64_t numbers) {
+    scratch->ahead.Want(static_cast<const char*>(data) + at * bytes, numbers * bytes);
+  };
+  scratch->ahead.Clear();
+  want(pass.q, QueriesAt(layer, pass, s, next.head) + next.first_query * spec.dk[r],
+       next.queries * spec.dk[r]);
+  const int64_t group = spec.query_to_kv[r];
+  KeyRange keys = VisibleBlocks(s, next);
+  if (next.sequence == tile.sequence && group == spec.query_to_kv[static_cast<size_t>(tile.head)]) {
+    keys.begin = std::max(keys.begin, VisibleBlocks(s, tile).end / kKeyPanel * kKeyPanel);
+  }
+  const int64_t count = RoundUp(keys.end, kKeyStep) - keys.begin;
+  const int64_t features = layer.kt_features(group), dv = layer.kv_dv(group);
+  want(pass.kt, KeysAt(layer, s, group) + keys.begin * features, count * features);
+  want(pass.v, ValuesAt(layer, s, group) + keys.begin * dv, count * dv);
 }
 
 int64_t AttendMacs(const AttentionLayer& layer, const SequencePlan& sequence,

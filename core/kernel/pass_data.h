@@ -10,6 +10,7 @@
 
 #include "core/base/memory.h"
 #include "core/kernel/attend_kernels.h"
+#include "core/kernel/lines_ahead.h"
 #include "core/kernel/packed_matrix.h"
 
 namespace headwise {
@@ -95,15 +96,17 @@ struct PassData {
 
 // A worker's own buffers, reused from task to task.
 struct WorkerScratch {
-  RowScratch input;  // rows of x or z in the numbers of the weights
-  Scratch tile;      // [kTileRows, tile_stride]
-  Scratch scores;    // [kQueryTile, kKeyBlock]
-  Scratch weights;   // [kQueryTile, kKeyBlock] in bf16
-  Scratch bias;      // [kQueryTile, kKeyBlock]
-  Scratch output;    // [kQueryTile, dv]
-  Scratch values;    // [kKeyBlock, dv]: a block of v made finite
-  Scratch maxima;    // [key blocks, kQueryTile]
-  Scratch rows;      // z of an ablation; contributions of a Gram tile; k in bf16
+  int64_t next_task = -1;  // the worker's next one of this stage; -1: not known, or none
+  LinesAhead ahead;        // what the worker's next tile reads
+  RowScratch input;        // rows of x or z in the numbers of the weights
+  Scratch tile;            // [kTileRows, tile_stride]
+  Scratch scores;          // [kQueryTile, kKeyBlock]
+  Scratch weights;         // [kQueryTile, kKeyBlock] in bf16
+  Scratch bias;            // [kQueryTile, kKeyBlock]
+  Scratch output;          // [kQueryTile, dv]
+  Scratch values;          // [kKeyBlock, dv]: a block of v made finite
+  Scratch maxima;          // [key blocks, kQueryTile]
+  Scratch rows;            // z of an ablation; contributions of a Gram tile; k in bf16
 };
 
 // Sequence that query (or key) row `row` belongs to.

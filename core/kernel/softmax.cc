@@ -23,6 +23,10 @@ using FloatVec = hn::Vec<FloatTag>;
 using Bf16Tag = hn::Repartition<hwy::bfloat16_t, FloatTag>;
 
 constexpr float kLog2E = 1.44269504088896341f;
+// Lines that a row asks for ahead. With dk = dv = 64 in f32 a head's q, kt and v are as many as its
+// rows ask for while they see one block of keys.
+constexpr int64_t kLinesARow = 12;
+
 constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 
 // 1.5 * 2^23 + 127: adding it to a small number leaves the number's nearest integer, plus the bias
@@ -246,6 +250,10 @@ HWY_INLINE void TakeSum(float block_sum, size_t row, SoftmaxState* state) {
   state->sum[row] = state->sum[row] * state->factor[row] + block_sum;
 }
 
+HWY_INLINE void AskAhead(const SoftmaxTile& tile) {
+  if (tile.ahead != nullptr) tile.ahead->Ask(kLinesARow);
+}
+
 template <bool kBf16>
 void StepRow(const SoftmaxTile& tile, int64_t row, size_t at, SoftmaxState* state) {
   const int32_t begin = tile.begin[row], end = tile.end[row];
@@ -274,6 +282,7 @@ void StepRows(const SoftmaxTile& tile, int64_t first_row, SoftmaxState* state) {
     }
     if (!four_whole) {
       StepRow<kBf16>(tile, row, at, state);
+      AskAhead(tile);
       ++row;
       continue;
     }
@@ -283,6 +292,7 @@ void StepRows(const SoftmaxTile& tile, int64_t first_row, SoftmaxState* state) {
     for (size_t i = 0; i < 4; ++i) {
       TakeSum(ExpRow<kBf16, /*kWhole=*/true>(tile, row + static_cast<int64_t>(i), max[i]), at + i,
               state);
+      AskAhead(tile);
     }
     row += 4;
   }

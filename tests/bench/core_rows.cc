@@ -113,10 +113,21 @@ void LayOut(Case* c, int64_t unit, Case::Worker* worker) {
   }
 }
 
+// Asks for the numbers of the worker's next unit, as an answered projection would have left them.
+void ExpectUnit(const Case& c, int64_t unit, Case::Worker* worker) {
+  LinesAhead& ahead = worker->scratch.ahead;
+  ahead.Clear();
+  if (unit < 0) return;
+  for (const std::vector<float>* data : {&c.k, &c.v, &c.q}) {
+    ahead.Want(data->data() + unit * c.unit_floats(), c.unit_floats() * 4);
+  }
+}
+
 void RunCore(Case* c) {
   c->pool->Run(c->units, [&](int64_t unit, int w) {
     Case::Worker* worker = &c->workers[static_cast<size_t>(w)];
     LayOut(c, unit, worker);
+    ExpectUnit(*c, c->pool->Upcoming(w), worker);
     for (const AttendTile& tile : c->tiles) {
       RunAttend(*c->layer, tile, &worker->pass, &worker->scratch);
     }
