@@ -32,6 +32,10 @@ struct BlockTask {
 // last; none exceeds about a millisecond where blocks allow it.
 std::vector<BlockTask> CutTasks(absl::Span<const BlockProduct> products, int workers);
 
+// Several tiles to a task, so that handing it out costs nothing beside it: where each task begins,
+// and the end. `costs` are the tiles', in multiply-adds.
+std::vector<size_t> CutTiles(absl::Span<const int64_t> costs, int workers);
+
 }  // namespace headwise
 
 #endif  // HEADWISE_CORE_BATCH_CUT_TASKS_H_

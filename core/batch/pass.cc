@@ -11,8 +11,8 @@
 namespace headwise {
 namespace {
 
-// Multiply-adds of an attention task: an eighth of a millisecond at 100 GFLOP/s a core.
-constexpr int64_t kAttendMacs = 6'250'000;
+// Of an attention tile beside its multiply-adds, as many of them: about a microsecond.
+constexpr int64_t kTileCost = 50'000;
 
 // Pass buffers above this size are given back after the pass.
 constexpr int64_t kKeepBytes = 64 << 20;
@@ -123,8 +123,7 @@ void Pass::NormaliseWidths() {
 
 void Pass::Attend() {
   std::vector<AttendTile> tiles;
-  std::vector<size_t> task_begin = {0};
-  int64_t macs = 0;
+  std::vector<int64_t> costs;
   for (size_t s = 0; s < data_.sequences.size(); ++s) {
     const SequencePlan& sequence = data_.sequences[s];
     // A group's heads follow each other: they share k and v.
@@ -132,14 +131,11 @@ void Pass::Attend() {
       for (int64_t query = 0; query < sequence.queries; query += kQueryTile) {
         tiles.push_back(
             {static_cast<int64_t>(s), head, query, std::min(kQueryTile, sequence.queries - query)});
-        macs += AttendMacs(layer(), sequence, tiles.back());
-        if (macs < kAttendMacs) continue;
-        task_begin.push_back(tiles.size());
-        macs = 0;
+        costs.push_back(kTileCost + AttendMacs(layer(), sequence, tiles.back()));
       }
     }
   }
-  if (task_begin.back() != tiles.size()) task_begin.push_back(tiles.size());
+  const std::vector<size_t> task_begin = CutTiles(costs, pool_->threads());
   RunTasks(static_cast<int64_t>(task_begin.size()) - 1, [&](int64_t i, WorkerScratch* scratch) {
     const size_t begin = task_begin[static_cast<size_t>(i)];
     const size_t end = task_begin[static_cast<size_t>(i) + 1];

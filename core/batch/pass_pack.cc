@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/resize.h"
 #include "core/batch/pass.h"
 
 namespace headwise {
@@ -102,7 +103,7 @@ float* Pass::AddOutput(Member* member, const char* name, Shape shape, std::vecto
                      .head_ids = {},
                      .offsets = {},
                      .data = {}};
-  output.data.resize(static_cast<size_t>(*NumElements(output.shape)) * sizeof(float));
+  ResizeForOverwrite(&output.data, static_cast<size_t>(*NumElements(output.shape)) * sizeof(float));
   const bool has_heads =
       std::find(output.axes.begin(), output.axes.end(), "head") != output.axes.end();
   if (has_heads || offsets != nullptr) output.head_ids = layer().spec().head_ids;

@@ -272,6 +272,14 @@ void KeepWeights(const TileContext& c, const Part& part) {
   }
 }
 
+// p of the tile's rows where no block that they see will write it.
+void ClearWeights(const TileContext& c) {
+  const SequencePlan& s = c.sequence;
+  if (!s.limited()) return;
+  std::fill_n(s.p + (c.tile.head * s.queries + c.tile.first_query) * s.keys,
+              c.tile.queries * s.keys, 0.0f);
+}
+
 // From scores to output.
 void FinishPart(const TileContext& c, const Part& part, SoftmaxState* state) {
   RunSoftmax(c, part, state);
@@ -405,6 +413,7 @@ void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pa
   const int64_t count =
       (std::max<int64_t>(0, blocks.end - blocks.begin) + kKeyBlock - 1) / kKeyBlock;
   float* maxima = s.p == nullptr ? nullptr : scratch->maxima.Reserve<float>(count * kQueryTile);
+  if (s.p != nullptr) ClearWeights(c);
   for (int64_t b = 0; b < count; ++b) {
     AttendBlock(c, blocks.begin + b * kKeyBlock, &state);
     if (maxima != nullptr) std::copy_n(state.max.data(), kQueryTile, maxima + b * kQueryTile);

@@ -42,10 +42,6 @@ struct LayerCase {
   }
 };
 
-struct Shape4 {
-  int64_t batch, length, d_model, heads;
-};
-
 std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, LayerSpec spec,
                                     std::vector<int64_t> lengths, int threads = 0) {
   auto c = std::make_unique<LayerCase>();
@@ -64,8 +60,8 @@ std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, Layer
   return c;
 }
 
-std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, const Shape4& shape,
-                                    int threads = 0) {
+std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype,
+                                    const AttentionShape& shape, int threads = 0) {
   // The width keeps its divisor: heads stay equal.
   const int64_t width = settings.Size(shape.d_model / shape.heads, 0) * shape.heads;
   return MakeCase(
@@ -118,21 +114,19 @@ std::string CheckLayer(LayerCase* c) {
   return Compare(expected.y, actual, Tolerance(c->dtype));
 }
 
-void LayerRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
-              const Shape4& shape, std::vector<Row>* rows) {
-  if (!settings.Wants(name)) return;
-  auto c = MakeCase(settings, dtype, shape);
-  rows->push_back(ShareOfPeak(settings, name, c->flops(), peak, [&] { Forward(c.get()); }));
-  rows->back().error = CheckLayer(c.get());
+// Forwards enough for some 20 ms, so that a client's waking up, which is no part of a layer, counts
+// for nothing.
+int ChainLength(const LayerCase& c) {
+  return static_cast<int>(std::clamp(4e9 / c.flops(), 1.0, 50.0));
 }
 
-void SmallRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
-              std::vector<Row>* rows) {
+void LayerRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
+              const AttentionShape& shape, std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
-  constexpr int kChain = 50;
-  auto c = MakeCase(settings, dtype, Shape4{1, 10, 512, 8});
-  rows->push_back(ShareOfPeak(settings, name, kChain * c->flops(), peak,
-                              [&] { ForwardChain(c.get(), kChain); }));
+  auto c = MakeCase(settings, dtype, shape);
+  const int count = ChainLength(*c);
+  rows->push_back(
+      ShareOfPeak(settings, name, count * c->flops(), peak, [&] { ForwardChain(c.get(), count); }));
   rows->back().error = CheckLayer(c.get());
 }
 
@@ -174,7 +168,7 @@ std::string CheckLeaveOneOut(LayerCase* c) {
   return Compare(expected, actual, Tolerance(c->dtype));
 }
 
-void LeaveOneOutRow(const Settings& settings, const std::string& name, const Shape4& shape,
+void LeaveOneOutRow(const Settings& settings, const std::string& name, const AttentionShape& shape,
                     std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
   auto c = MakeCase(settings, DType::kF32, shape);
@@ -185,8 +179,8 @@ void LeaveOneOutRow(const Settings& settings, const std::string& name, const Sha
 
 void Int8Row(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("layer_int8_over_bf16")) return;
-  auto int8 = MakeCase(settings, DType::kI8, Shape4{8, 512, 768, 12});
-  auto bf16 = MakeCase(settings, DType::kBF16, Shape4{8, 512, 768, 12});
+  auto int8 = MakeCase(settings, DType::kI8, AttentionShape{8, 512, 768, 12});
+  auto bf16 = MakeCase(settings, DType::kBF16, AttentionShape{8, 512, 768, 12});
   rows->push_back(TimeRatio(
       settings, "layer_int8_over_bf16", [&] { Forward(int8.get()); },
       [&] { Forward(bf16.get()); }));
@@ -197,7 +191,7 @@ void Int8Row(const Settings& settings, std::vector<Row>* rows) {
 void SettingRow(const Settings& settings, const std::string& name,
                 const std::function<void(LayerSpec*)>& set, std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
-  auto plain = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12});
+  auto plain = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12});
   LayerSpec spec = BasicSpec(plain->spec.d_model, 12);
   set(&spec);
   auto with = MakeCase(settings, DType::kF32, spec, plain->lengths);
@@ -208,7 +202,7 @@ void SettingRow(const Settings& settings, const std::string& name,
 
 void WeightsRow(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("weights_over_plain")) return;
-  auto c = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12});
+  auto c = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12});
   rows->push_back(TimeRatio(
       settings, "weights_over_plain", [&] { Forward(c.get(), kOutputY | kOutputP); },
       [&] { Forward(c.get()); }));
@@ -239,8 +233,8 @@ void RaggedRow(const Settings& settings, std::vector<Row>* rows) {
 
 void ThreadsRow(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("two_threads_speedup")) return;
-  auto one = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12}, 1);
-  auto two = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12}, 2);
+  auto one = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12}, 1);
+  auto two = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12}, 2);
   rows->push_back(TimeRatio(
       settings, "two_threads_speedup", [&] { Forward(one.get()); }, [&] { Forward(two.get()); }));
   rows->back().error = CheckLayer(two.get());
@@ -267,17 +261,39 @@ double RequestsPerSecond(LayerCase* c, int clients, double seconds) {
   return static_cast<double>(answered.load()) / spent.count();
 }
 
+// No T x S tensor: what a long forward holds at its peak beside its N * D terms.
+void MemoryRow(const Settings& settings, std::vector<Row>* rows) {
+  const std::string name = "forward_t16384_extra_bytes";
+  if (settings.quick || !settings.Wants(name)) return;
+  auto c = MakeCase(settings, DType::kF32, AttentionShape{1, 16384, 768, 12});
+  const int64_t before = ResidentBytes();
+  ResetPeak();
+  Forward(c.get());
+  const int64_t terms = 5 * c->lengths[0] * c->spec.d_model * static_cast<int64_t>(sizeof(float));
+  const double extra = static_cast<double>(PeakResidentBytes() - before - terms) / (1 << 20);
+  rows->push_back(MakeRow(name, {extra, extra, extra}, "MiB"));
+  rows->back().error = CheckLayer(c.get());
+}
+
 }  // namespace
 
+Work LayerWork(const Settings& settings, DType dtype, const AttentionShape& shape) {
+  const std::shared_ptr<LayerCase> c = MakeCase(settings, dtype, shape);
+  const int count = ChainLength(*c);
+  return {.run = [c, count] { ForwardChain(c.get(), count); },
+          .count = count,
+          .check = [c] { return CheckLayer(c.get()); }};
+}
+
 void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
-  const Shape4 wide{8, 512, 768, 12}, brief{8, 128, 768, 12};
+  const AttentionShape wide{8, 512, 768, 12}, brief{8, 128, 768, 12}, small{1, 10, 512, 8};
   LayerRow(settings, &peaks->f32, "layer_f32", DType::kF32, wide, rows);
   LayerRow(settings, &peaks->bf16, "layer_bf16", DType::kBF16, wide, rows);
   LayerRow(settings, &peaks->f32, "layer_f32_t128", DType::kF32, brief, rows);
   LayerRow(settings, &peaks->bf16, "layer_bf16_t128", DType::kBF16, brief, rows);
   Int8Row(settings, rows);
-  SmallRow(settings, &peaks->f32, "layer_small", DType::kF32, rows);
-  SmallRow(settings, &peaks->bf16, "layer_small_bf16", DType::kBF16, rows);
+  LayerRow(settings, &peaks->f32, "layer_small", DType::kF32, small, rows);
+  LayerRow(settings, &peaks->bf16, "layer_small_bf16", DType::kBF16, small, rows);
   LeaveOneOutRow(settings, "leave_one_out_over_forward", wide, rows);
   LeaveOneOutRow(settings, "leave_one_out_over_forward_wide", {1, 512, 4096, 32}, rows);
   RaggedRow(settings, rows);
@@ -294,11 +310,12 @@ void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
       rows);
   SettingRow(settings, "softcap_over_plain", [](LayerSpec* spec) { spec->softcap = 30.0; }, rows);
   WeightsRow(settings, rows);
+  MemoryRow(settings, rows);
 }
 
 void BatchRows(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("batch_gain")) return;
-  auto c = MakeCase(settings, DType::kF32, Shape4{1, 1, 2048, 16});
+  auto c = MakeCase(settings, DType::kF32, AttentionShape{1, 1, 2048, 16});
   const double seconds = settings.quick ? 0.2 : 1.0;
   std::vector<double> gains;
   for (int i = 0; i < settings.repetitions(); ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED] [--only PREFIX]
+//                [--peers PIPES]
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -34,12 +35,13 @@ std::string CpuName() {
 }
 
 void PrintRows(const std::vector<Row>& rows) {
-  std::printf("%-28s %8s %17s  %-9s %s\n", "row", "value", "range", "bound", "");
+  std::printf("%-48s %8s %17s  %-9s %s\n", "row", "value", "range", "bound", "");
   for (const Row& row : rows) {
     const Bound& bound = FindBound(row.name);
     const char* sign = bound.direction == Direction::kAtLeast ? ">=" : "<=";
-    std::printf("%-28s %8.3f   %6.3f - %6.3f  %s %-6.2f %-5s %s\n", row.name.c_str(), row.value,
-                row.low, row.high, sign, bound.value, Ok(row) ? "ok" : "short", bound.what);
+    std::printf("%-48s %8.3f   %6.3f - %6.3f  %s %-6.2f %-5s %s%s%s\n", row.name.c_str(), row.value,
+                row.low, row.high, sign, bound.value, Ok(row) ? "ok" : "short", bound.what,
+                row.peer.empty() ? "" : ": ", row.peer.c_str());
     if (!row.error.empty()) std::printf("  WRONG NUMBER: %s\n", row.error.c_str());
   }
 }
@@ -67,7 +69,7 @@ int Usage(const std::string& what) {
   std::fprintf(stderr,
                "headwise-bench: %s\n"
                "usage: headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED]\n"
-               "                      [--only PREFIX]\n",
+               "                      [--only PREFIX] [--peers PIPES]\n",
                what.c_str());
   return 2;
 }
@@ -75,7 +77,7 @@ int Usage(const std::string& what) {
 int Main(int argc, char** argv) {
   Settings settings;
   std::optional<int64_t> threads;
-  std::string json;
+  std::string json, peers;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const bool has_value = i + 1 < argc;
@@ -86,6 +88,8 @@ int Main(int argc, char** argv) {
     } else if (flag == "--threads" && has_value &&
                absl::SimpleAtoi(argv[i + 1], &threads.emplace())) {
       ++i;
+    } else if (flag == "--peers" && has_value) {
+      peers = argv[++i];
     } else if (flag == "--only" && has_value) {
       settings.only = argv[++i];
     } else if (flag == "--jitter" && has_value && absl::SimpleAtoi(argv[i + 1], &settings.jitter)) {
@@ -102,19 +106,20 @@ int Main(int argc, char** argv) {
   auto budget = ChooseCpuBudget(SystemCpuBudgetInputs(threads));
   if (!budget.ok()) return Usage(std::string(budget.status().message()));
   settings.threads = static_cast<int>(budget->threads);
-  Peaks peaks(settings.threads);
+  Peaks peak_rates(settings.threads);
   std::printf(
       "cpu %s\noneDNN %s on %s, vectors %s, kernel %s, threads %d (%s)\npeak %.0f GFLOP/s f32%s\n",
       CpuName().c_str(), OneDnnVersion().c_str(), IsaName().c_str(), VectorTargetName(),
       KernelPathName(BestKernelPath()), settings.threads, budget->source.c_str(),
-      peaks.f32.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
+      peak_rates.f32.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
   std::fflush(stdout);
   std::vector<Row> rows;
-  CoreRows(settings, &peaks, &rows);
+  CoreRows(settings, &peak_rates, &rows);
   ProjectionRows(settings, &rows);
-  LayerRows(settings, &peaks, &rows);
+  LayerRows(settings, &peak_rates, &rows);
   BatchRows(settings, &rows);
   ServiceRows(settings, &rows);
+  if (!peers.empty()) PeerRows(settings, peers, &rows);
   PrintRows(rows);
   if (!json.empty()) WriteJson(rows, json);
   for (const Row& row : rows) {

@@ -13,6 +13,7 @@ namespace headwise {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 int64_t MacsOf(const BlockTask& task, absl::Span<const BlockProduct> products) {
@@ -66,6 +67,12 @@ TEST(CutTasks, GivesEveryWorkerOfAShortProductAShare) {
 TEST(CutTasks, OfNothingIsNothing) {
   const std::vector<BlockProduct> products = {{0, 12, 100}, {0, 24, 100}};
   EXPECT_THAT(CutTasks(products, 2), IsEmpty());
+}
+
+TEST(CutTiles, PutsShortTilesTogetherAndLeavesLongOnesAlone) {
+  EXPECT_THAT(CutTiles(std::vector<int64_t>(8, 60'000), 2), ElementsAre(0, 4, 8));
+  EXPECT_THAT(CutTiles({7'000'000, 7'000'000, 7'000'000}, 1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(CutTiles({}, 2), ElementsAre(0));
 }
 
 }  // namespace
