@@ -54,6 +54,7 @@ class Call : public LiveCall {
   // can't be a header. Sent back with the status.
   absl::Status ChooseRequestId(absl::string_view field);
   const std::string& request_id() const { return request_id_; }
+  grpc::CallbackServerContext* context() const { return context_; }
 
   // Counts the request's message as held until the call ends. RESOURCE_EXHAUSTED.
   absl::Status Hold(int64_t message_bytes);
@@ -114,6 +115,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   using Call::Call;
 
   void Reply(const absl::Status& status) { Finish(End(status)); }
+  // Gives the request's memory back where the method's messages are FreeingAllocator's: nobody may
+  // look at the request any more.
+  void FreeRequest() {
+    if (auto* messages = context()->GetRpcAllocatorState()) messages->FreeRequest();
+  }
   void OnCancel() override { Cancel(); }
   void OnDone() override { delete this; }
 };
