@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "core/base/dtype.h"
+#include "core/kernel/attend_tile.h"
 #include "core/kernel/head_places.h"
+#include "core/kernel/single_row.h"
 #include "core/kernel/softmax.h"
 #include "core/kernel/vector_ops.h"
 
@@ -17,46 +19,6 @@ namespace {
 // Rows are cut into parts of that many where a mask lets them see different keys, so that little of
 // a window's two ends is computed in vain. A height that the kernels are compiled for.
 constexpr int64_t kPartRows = 16;
-
-// Everything of a tile that does not change from block to block.
-struct TileContext {
-  const AttentionLayer& layer;
-  const AttendTile& tile;
-  const SequencePlan& sequence;
-  const AttendKernels& kernels;
-  int64_t dk, dv;
-  int64_t features;  // of k in a panel: dk, filled up to whole groups
-  int64_t group;     // see Interleave
-  int64_t bytes;     // of a number in q, k and v
-  float scale;
-  float softcap;                // 0: none
-  bool masked;                  // by the caller
-  bool plain;                   // see SoftmaxTile
-  const char* q;                // [queries, dk]
-  const char* kt;               // the head's key panels
-  const char* v;                // [padded keys, dv]
-  const uint8_t* v_not_finite;  // [padded keys]
-  WorkerScratch* scratch;
-  float* scores;      // [kQueryTile, kKeyBlock]
-  uint16_t* weights;  // the same in bf16; null: the weights stay in `scores`
-  float* output;      // [kQueryTile, dv]
-
-  const char* key_values(int64_t key) const { return v + key * dv * bytes; }
-  int64_t query_position(int64_t i) const {
-    const int64_t query = tile.first_query + i;
-    return sequence.positions == nullptr ? query : sequence.positions[query];
-  }
-};
-
-// Rows [row, row + rows) of the tile against columns [first, last) of the block at key `block`:
-// multiples of kKeyStep that hold all that the rows see there.
-struct Part {
-  int64_t block = 0;
-  int64_t row = 0, rows = 0;
-  int64_t first = 0, last = 0;
-
-  int64_t width() const { return last - first; }
-};
 
 TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, const PassData& pass,
                         WorkerScratch* scratch) {
@@ -127,23 +89,6 @@ RowMask MaskOfRow(const TileContext& c, int64_t i, int64_t key) {
           .keep_is_drop = s.keep_is_drop};
 }
 
-// The position bias of the part's rows, [rows, kKeyBlock], and a pointer to each row of it.
-void FillBias(const TileContext& c, const Part& part, bool exact,
-              std::array<const float*, kQueryTile>* rows) {
-  float* bias = c.scratch->bias.Reserve<float>(kQueryTile * kScoreStride);
-  for (int64_t i = 0; i < part.rows; ++i, bias += kScoreStride) {
-    const float shift = c.layer.position_bias()->FillRow(
-        c.tile.head, c.query_position(part.row + i), c.sequence.key_positions,
-        part.block + part.first, part.width(), bias);
-    // A number for the whole row changes no weight, unless a soft-cap bends it or a sink doesn't
-    // share it.
-    if (exact && shift != 0.0f) {
-      for (int64_t j = 0; j < part.width(); ++j) bias[j] += shift;
-    }
-    (*rows)[static_cast<size_t>(i)] = bias;
-  }
-}
-
 void MultiplyScores(const TileContext& c, const Part& part) {
   const size_t height = AttendKernels::Height(part.rows);
   for (int64_t panel = part.first / kKeyPanel * kKeyPanel; panel < part.last; panel += kKeyPanel) {
@@ -151,9 +96,14 @@ void MultiplyScores(const TileContext& c, const Part& part) {
     const int64_t width = std::min(kKeyPanel, c.sequence.padded_keys() - key);
     const int64_t begin = std::max<int64_t>(part.first - panel, 0);
     const int64_t keys = std::min(part.last - panel, width) - begin;
-    c.kernels.scores(height, width, keys)
-        .Run(c.q + part.row * c.dk * c.bytes, c.kt + (key * c.features + begin * c.group) * c.bytes,
-             c.scores + part.row * kScoreStride + panel + begin);
+    const char* q = c.q + part.row * c.dk * c.bytes;
+    const char* kt = c.kt + (key * c.features + begin * c.group) * c.bytes;
+    float* scores = c.scores + part.row * kScoreStride + panel + begin;
+    if (c.tile.queries == 1) {
+      ScoreRow(c.layer.attend_type(), q, kt, c.dk, width, keys, scores);
+    } else {
+      c.kernels.scores(height, width, keys).Run(q, kt, scores);
+    }
   }
 }
 
@@ -188,11 +138,6 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
   if (c.masked) tile.masks = masks.data();
   tile.ahead = &c.scratch->ahead;
   SoftmaxStep(tile, part.row, state);
-}
-
-float WeightAt(const TileContext& c, int64_t i, int64_t column) {
-  const int64_t at = i * kScoreStride + column;
-  return c.weights == nullptr ? c.scores[at] : Bf16ToFloat(c.weights[at]);
 }
 
 float ValueAt(const TileContext& c, int64_t key, int64_t feature) {
@@ -256,28 +201,13 @@ void MultiplyValues(const TileContext& c, const Part& part) {
   const int64_t at = part.row * kScoreStride + part.first;
   const void* weights = c.weights == nullptr ? static_cast<const void*>(c.scores + at)
                                              : static_cast<const void*>(c.weights + at);
-  c.kernels.output(AttendKernels::Height(part.rows), part.width())
-      .Run(weights, values, c.output + part.row * c.dv);
-  if (!finite) AddNonFinite(c, part);
-}
-
-// p of the part's rows as far as they are known: to be finished when all blocks are through.
-void KeepWeights(const TileContext& c, const Part& part) {
-  const SequencePlan& s = c.sequence;
-  const int64_t count = std::min(part.last, s.keys - part.block) - part.first;
-  for (int64_t i = part.row; i < part.row + part.rows; ++i) {
-    const int64_t row = c.tile.head * s.queries + c.tile.first_query + i;
-    float* p = s.p + row * s.keys + part.block + part.first;
-    for (int64_t j = 0; j < count; ++j) p[j] = WeightAt(c, i, part.first + j);
+  if (c.tile.queries == 1) {
+    AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.dv, c.output);
+  } else {
+    c.kernels.output(AttendKernels::Height(part.rows), part.width())
+        .Run(weights, values, c.output + part.row * c.dv);
   }
-}
-
-// p of the tile's rows where no block that they see will write it.
-void ClearWeights(const TileContext& c) {
-  const SequencePlan& s = c.sequence;
-  if (!s.limited()) return;
-  std::fill_n(s.p + (c.tile.head * s.queries + c.tile.first_query) * s.keys,
-              c.tile.queries * s.keys, 0.0f);
+  if (!finite) AddNonFinite(c, part);
 }
 
 // From scores to output.
@@ -292,19 +222,6 @@ void AttendPart(const TileContext& c, const Part& part, SoftmaxState* state) {
   if (part.width() <= 0) return;
   MultiplyScores(c, part);
   FinishPart(c, part, state);
-}
-
-// Into the answer: the logits before the mask of the part's rows, those of hidden keys as well.
-void WriteScores(const TileContext& c, const Part& part) {
-  const SequencePlan& s = c.sequence;
-  std::array<const float*, kQueryTile> bias = {};
-  if (c.layer.position_bias() != nullptr) FillBias(c, part, /*exact=*/true, &bias);
-  const int64_t keys = std::min(part.width(), s.keys - part.block);
-  for (int64_t i = 0; i < part.rows; ++i) {
-    const int64_t row = c.tile.head * s.queries + c.tile.first_query + i;
-    TransformScores({c.scale, bias[static_cast<size_t>(i)], c.softcap}, c.scores + i * kScoreStride,
-                    keys, s.scores + row * s.keys + part.block);
-  }
 }
 
 void AttendBlock(const TileContext& c, int64_t block, SoftmaxState* state) {
@@ -380,22 +297,6 @@ void WriteZ(const TileContext& c, const PassData& pass, const SoftmaxState& stat
   if (gate == 1.0f) return;
   for (int64_t i = 0; i < c.tile.queries; ++i)
     ScaleTo(z + i * z_width, gate, c.dv, z + i * z_width);
-}
-
-void FinishP(const TileContext& c, const SoftmaxState& state, const KeyRange& blocks,
-             const float* maxima) {
-  const SequencePlan& s = c.sequence;
-  const float unit = SoftmaxTile{.scale = c.scale, .plain = c.plain}.unit();
-  for (int64_t i = 0; i < c.tile.queries; ++i) {
-    const size_t at = static_cast<size_t>(i);
-    float* p = s.p + (c.tile.head * s.queries + c.tile.first_query + i) * s.keys;
-    const float* then = maxima + i;
-    for (int64_t block = blocks.begin; block < blocks.end; block += kKeyBlock) {
-      FinishWeights(unit, *then, state.max[at], state.sum[at], std::min(kKeyBlock, s.keys - block),
-                    p + block);
-      then += kQueryTile;
-    }
-  }
 }
 
 }  // namespace
