@@ -16,12 +16,16 @@ namespace headwise {
 class LinesAhead {
  public:
   // Forgets what is left.
-  void Clear() { next_ = count_ = 0; }
+  void Clear() {
+    next_ = count_ = 0;
+    room_ = kMostBytes;
+  }
 
-  // `bytes` at `data`, beginning at the start of a line or a little late; what exceeds the room for
-  // stretches is left out.
+  // `bytes` at `data`; what exceeds the room is left out.
   void Want(const void* data, int64_t bytes) {
+    bytes = std::min(bytes, room_);
     if (count_ == stretches_.size() || bytes <= 0) return;
+    room_ -= bytes;
     const char* begin = static_cast<const char*>(data);
     stretches_[count_++] = {begin, begin + bytes};
   }
@@ -39,6 +43,8 @@ class LinesAhead {
 
  private:
   static constexpr int64_t kLineBytes = 64;
+  // A quarter of a second-level cache of 1 MiB: more would push out what this tile reads.
+  static constexpr int64_t kMostBytes = 256 << 10;
   struct Stretch {
     const char* begin;
     const char* end;
@@ -47,6 +53,7 @@ class LinesAhead {
   std::array<Stretch, 4> stretches_ = {};
   size_t next_ = 0;
   size_t count_ = 0;
+  int64_t room_ = kMostBytes;
 };
 
 }  // namespace headwise
