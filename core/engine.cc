@@ -141,16 +141,15 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   if (resolved->heads > limits_.max_heads) {
     return TooMany("heads", "heads in a layer", limits_.max_heads, "--max-heads", resolved->heads);
   }
+  auto vectors = UnpackVectors(*resolved, tensors);
+  if (!vectors.ok()) return vectors.status();
+  // A load takes little beside the layer itself.
+  const int64_t weight_bytes = ParameterBytes(*resolved, *vectors, options.dtype);
   auto bytes = std::make_shared<LayerBytes>(&layer_bytes_);
-  absl::Status budget = bytes->Take(ParameterBytes(tensors), limits_.layer_budget_bytes);
+  absl::Status budget = bytes->Take(weight_bytes, limits_.layer_budget_bytes);
   if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();
-  auto vectors = UnpackVectors(*resolved, tensors);
-  if (!vectors.ok()) {
-    store_.Abandon(options.name);
-    return vectors.status();
-  }
   LayerInfo info{.name = options.name,
                  .version = *version,
                  .dtype = options.dtype,
@@ -159,11 +158,10 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
                  .spec = *std::move(resolved),
                  .tensors = {},
                  .count_shape = {},
-                 .weight_bytes = 0,
+                 .weight_bytes = weight_bytes,
                  .kernel_score_bytes = budget_.threads * kScoreTileBytes,
                  .reduced_error = {}};
   info.count_shape = ShapeOf(info.spec, *vectors);
-  info.weight_bytes = ParameterBytes(info.spec, *vectors, options.dtype);
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }
@@ -173,7 +171,6 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
     return layer.status();
   }
   LayerInfo loaded = (*layer)->info();
-  bytes->Keep(loaded.weight_bytes);
   // The last request that holds the layer gives its bytes back.
   const AttentionLayer* const raw = layer->get();
   store_.Publish(LayerStore::Handle(raw, [held = *std::move(layer), bytes](const auto*) mutable {
@@ -190,21 +187,21 @@ absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayer(
   const DType dtype = info.dtype;
   auto layer = AttentionLayer::Prepare(std::move(info), vectors, PathFor(kernel_, dtype));
   if (!layer.ok()) return layer.status();
-  std::shared_ptr<AttentionLayer> exact;
+  std::optional<ReducedErrorProbe> probe;
   if (dtype != DType::kF32) {
-    auto prepared = AttentionLayer::Prepare(std::move(full), vectors, kernel_);
-    if (!prepared.ok()) return prepared.status();
-    exact = *std::move(prepared);
+    auto exact = AttentionLayer::Prepare(std::move(full), vectors, kernel_);
+    if (!exact.ok()) return exact.status();
+    probe.emplace(*std::move(exact), &executor_);
   }
   const absl::Status packed =
       UnpackRows((*layer)->spec(), tensors,
                  [&](WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
                    (*layer)->PackRows(matrix, first, count, rows);
-                   if (exact != nullptr) exact->PackRows(matrix, first, count, rows);
+                   if (probe.has_value()) probe->Take(matrix, first, count, rows);
                  });
   if (!packed.ok()) return packed;
-  if (exact == nullptr) return *std::move(layer);
-  auto error = MeasureReducedError(*layer, std::move(exact), &executor_);
+  if (!probe.has_value()) return *std::move(layer);
+  auto error = probe->Compare(*layer);
   if (!error.ok()) return error.status();
   (*layer)->set_reduced_error(*std::move(error));
   return *std::move(layer);
