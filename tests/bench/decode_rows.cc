@@ -27,15 +27,15 @@ struct Decode {
 };
 
 void PlaceHead(Decode* c, int64_t head, const SequencePlan& s) {
-  const int64_t bytes = s.padded_keys() * c->dk * ElementBytes(c->layer->attend_type());
+  const int64_t number = ElementBytes(c->layer->attend_type());
   PassData& p = c->passes[static_cast<size_t>(head)];
   p.sequences = {s};
   p.query_rows = 1;
   p.key_rows = s.keys;
   p.padded_key_rows = s.padded_keys();
   p.q = c->queries.data() + head * c->dk;
-  p.kt = c->kt.as<char>() + head * bytes;
-  p.v = c->values.as<char>() + head * bytes;
+  p.kt = c->kt.as<char>() + head * s.padded_keys() * c->layer->kt_features(0) * number;
+  p.v = c->values.as<char>() + head * s.padded_keys() * c->dk * number;
   p.v_not_finite = c->flags.data() + head * s.padded_keys();
   p.z = c->z.data() + head * c->dk;
   const auto rows = [&](std::vector<float>* from, int64_t row, int64_t count) {
@@ -73,9 +73,9 @@ std::unique_ptr<Decode> MakeDecode(DType dtype, int64_t heads, int64_t dk, int64
   SequencePlan s;
   s.queries = 1;
   s.keys = keys;
-  const int64_t bytes = heads * s.padded_keys() * dk * ElementBytes(c->layer->attend_type());
-  c->kt = MappedBytes(bytes);
-  c->values = MappedBytes(bytes);
+  const int64_t keys_bytes = heads * s.padded_keys() * ElementBytes(c->layer->attend_type());
+  c->kt = MappedBytes(keys_bytes * c->layer->kt_features(0));
+  c->values = MappedBytes(keys_bytes * dk);
   c->flags.resize(static_cast<size_t>(heads * s.padded_keys()));
   c->passes.resize(static_cast<size_t>(heads));
   c->scratch.resize(static_cast<size_t>(pool->threads()));

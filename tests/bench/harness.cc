@@ -42,7 +42,7 @@ Spread SpreadOf(std::vector<double> values) {
 double BestSeconds(double least_seconds, absl::FunctionRef<void()> work) {
   double best = SecondsOf(work);
   double spent = best;
-  for (int run = 1; run < 1000 && (run < 3 || spent < least_seconds); ++run) {
+  for (int run = 1; run < 1000 && (run < 2 || spent < least_seconds); ++run) {
     const double seconds = SecondsOf(work);
     best = std::min(best, seconds);
     spent += seconds;

@@ -94,7 +94,7 @@ double CpuSeconds(pid_t pid) {
 void CpuRow(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("server_cpu_over_compute")) return;
   auto c = MakeCase(settings, 8, 128, 768, 12);
-  const int calls = settings.quick ? 40 : 150;
+  const int calls = settings.quick ? 20 : 150;
   std::vector<double> ratios;
   for (int i = 0; i < settings.repetitions(); ++i) {
     const double own = CpuSeconds(getpid());
