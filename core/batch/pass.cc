@@ -72,7 +72,15 @@ Pass::Member* Pass::MemberOfRow(int64_t row) const {
   return std::prev(after)->get();
 }
 
-void Pass::RunTasks(int64_t count, Task task) {
+void Pass::RunTasks(int64_t count, Task task, Stage stage) {
+  constexpr int64_t kReports = 20;
+  if (stage.total == 0) stage.total = count;
+  const bool watched = stage.name != nullptr &&
+                       std::any_of(members_.begin(), members_.end(), [](const auto& member) {
+                         return static_cast<bool>(member->item->context.progress);
+                       });
+  const int64_t step = std::max<int64_t>(1, stage.total / kReports);
+  std::atomic<int64_t> ended{stage.before};
   std::atomic<bool> stop{false};
   pool_->Run(count, [&](int64_t i, int worker) {
     if (stop.load(std::memory_order_relaxed)) return;
@@ -81,8 +89,19 @@ void Pass::RunTasks(int64_t count, Task task) {
       return;
     }
     task(i, &memory_->workers[static_cast<size_t>(worker)]);
+    if (watched) {
+      const int64_t done = ended.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (done % step == 0) Report(stage, done);
+    }
     if (between_tasks_) between_tasks_(worker);
   });
+}
+
+void Pass::Report(const Stage& stage, int64_t done) const {
+  for (const std::unique_ptr<Member>& member : members_) {
+    const RequestContext& context = member->item->context;
+    if (context.progress) context.progress({stage.name, done, stage.total});
+  }
 }
 
 // Row blocks of a projection, cut over column blocks too where one would take too long or where
@@ -115,9 +134,11 @@ void Pass::Project() {
   // Tasks on the same rows follow each other, so that x is read from memory once.
   std::stable_sort(tasks.begin(), tasks.end(),
                    [](const ProjectTask& a, const ProjectTask& b) { return a.row < b.row; });
-  RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
-    RunProject(layer(), tasks[static_cast<size_t>(i)], &data_, scratch);
-  });
+  RunTasks(static_cast<int64_t>(tasks.size()),
+           [&](int64_t i, WorkerScratch* scratch) {
+             RunProject(layer(), tasks[static_cast<size_t>(i)], &data_, scratch);
+           },
+           {"project"});
   NormaliseWidths();
 }
 
@@ -152,14 +173,17 @@ void Pass::Attend() {
     }
   }
   if (task_begin.back() != tiles.size()) task_begin.push_back(tiles.size());
-  RunTasks(static_cast<int64_t>(task_begin.size()) - 1, [&](int64_t i, WorkerScratch* scratch) {
-    for (size_t t = task_begin[static_cast<size_t>(i)]; t < task_begin[static_cast<size_t>(i) + 1];
-         ++t) {
-      const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
-      if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed)) continue;
-      RunAttend(layer(), tiles[t], &data_, scratch);
-    }
-  });
+  RunTasks(static_cast<int64_t>(task_begin.size()) - 1,
+           [&](int64_t i, WorkerScratch* scratch) {
+             for (size_t t = task_begin[static_cast<size_t>(i)];
+                  t < task_begin[static_cast<size_t>(i) + 1]; ++t) {
+               const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
+               if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed))
+                 continue;
+               RunAttend(layer(), tiles[t], &data_, scratch);
+             }
+           },
+           {"attend"});
 }
 
 void Pass::ProjectOut() {
@@ -179,12 +203,15 @@ void Pass::ProjectOut() {
     parts = std::max<int64_t>(parts, (2 * pool_->threads() + row_blocks - 1) / row_blocks);
   }
   parts = std::clamp<int64_t>(parts, 1, blocks);
-  RunTasks(row_blocks * parts, [&](int64_t i, WorkerScratch* scratch) {
-    const int64_t row = i / parts * kTileRows;
-    const int64_t part = i % parts;
-    RunProjectOut(layer(), data_.z, nullptr, row, std::min(kTileRows, data_.query_rows - row),
-                  blocks * part / parts, blocks * (part + 1) / parts, sink, scratch);
-  });
+  RunTasks(row_blocks * parts,
+           [&](int64_t i, WorkerScratch* scratch) {
+             const int64_t row = i / parts * kTileRows;
+             const int64_t part = i % parts;
+             RunProjectOut(layer(), data_.z, nullptr, row,
+                           std::min(kTileRows, data_.query_rows - row), blocks * part / parts,
+                           blocks * (part + 1) / parts, sink, scratch);
+           },
+           {"project out"});
 }
 
 Pass::Outcome Pass::Answer() {
