@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/ablate_totals.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -88,6 +89,10 @@ absl::Status AblateTotals::Add(v1::AblateResult result) {
     pair->clear_sums();
   }
   if (const absl::Status added = grams_.Add(result); !added.ok()) return added;
+  // An input that an intervention leaves alone says less of what was done.
+  const std::string& text = result.scope().text();
+  const std::string done = text.substr(std::min(text.find(';'), text.size()));
+  if (done.size() > done_.size()) done_ = done;
   result.clear_tensors();
   if (!started_) {
     started_ = true;
@@ -155,11 +160,8 @@ v1::AblateResult AblateTotals::Take() {
       pair->set_relative_l2_if_orthogonal(*sums.relative_l2_if_orthogonal());
     }
   }
-  const std::string text = total_.scope().text();
-  const size_t rest = text.find(';');
-  total_.mutable_scope()->set_text(
-      absl::StrCat(total_.scope().n_sequences(), " sequences, ", total_.scope().n_tokens(),
-                   " tokens", rest == std::string::npos ? "" : text.substr(rest)));
+  total_.mutable_scope()->set_text(absl::StrCat(total_.scope().n_sequences(), " sequences, ",
+                                                total_.scope().n_tokens(), " tokens", done_));
   grams_.AppendTo(&total_);
   return std::move(total_);
 }

@@ -2,6 +2,8 @@
 #ifndef HEADWISE_CLIENT_ABLATE_TOTALS_H_
 #define HEADWISE_CLIENT_ABLATE_TOTALS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "client/gram_totals.h"
 #include "core/format/effects.h"
@@ -32,6 +34,7 @@ class AblateTotals {
   std::vector<DrawSums> sums_;   // of each ablation
   std::vector<PairSums> pairs_;  // of each interaction
   GramTotals grams_;
+  std::string done_;  // the scope's text after its counts
   bool started_ = false;
 };
 

@@ -181,7 +181,15 @@ void ChooseGreedily(const std::vector<SegmentGram>& grams, const LayerSpec& spec
     const ResolvedAblation& chosen = singles[best];
     set.interventions.push_back(chosen.interventions.front());
     set.draws = std::max(set.draws, chosen.draws);
-    set.ablation.interventions.push_back(chosen.ablation.interventions.front());
+    // As a given order says it: one intervention on all of them.
+    const Intervention& added = chosen.ablation.interventions.front();
+    if (set.ablation.interventions.empty()) {
+      set.ablation.interventions.push_back(added);
+    } else {
+      Intervention& all = set.ablation.interventions.front();
+      all.heads.insert(all.heads.end(), added.heads.begin(), added.heads.end());
+      all.groups.insert(all.groups.end(), added.groups.begin(), added.groups.end());
+    }
     std::vector<int64_t> heads;
     for (const int64_t id : spec.head_ids) {
       const auto has = [id](const std::vector<int64_t>& ids) {
