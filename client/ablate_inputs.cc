@@ -295,8 +295,9 @@ absl::StatusOr<std::vector<Args>> SplitInputs(const Args& args) {
       return UsageError(absl::StrCat("--", flag, " does not go with several files of --input"));
     }
   }
-  if (args.Has("output") && !args.Has("gram")) {
-    return UsageError("--output with several files of --input takes sums only: add --gram");
+  if (args.Has("output") && !args.Has("gram") && !args.Has("means")) {
+    return UsageError(
+        "--output with several files of --input takes sums only: add --gram, --means");
   }
   for (const char* flag : kFileFlags) {
     if (!args.Has(flag)) continue;

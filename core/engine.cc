@@ -333,6 +333,7 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
                     .return_y = request->return_ablation_y,
                     .return_p = request->return_p,
                     .return_gram = request->return_gram,
+                    .return_means = request->return_means,
                     .return_sums = request->return_sums,
                     .bootstrap = request->bootstrap};
   const int64_t count = static_cast<int64_t>(work.plan.ablations.size());

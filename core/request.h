@@ -194,6 +194,7 @@ struct AblateRequest {
   BootstrapOptions bootstrap;
   bool return_y = false;
   bool return_gram = false;
+  bool return_means = false;
   bool return_p = false;     // also p, and p under every ablation whose y is returned
   bool return_sums = false;  // also what adds up over requests: means, prune sums
   bool return_all_ablation_y = false;
@@ -272,7 +273,7 @@ struct AblateResult {
   std::vector<AblationEffect> ablations;
   std::vector<Interaction> interactions;  // kPairs
   std::optional<PrunePlan> prune_plan;
-  // As asked: y, p.*, ablation.I.y, ablation.I.p.*, then gram, b, y_sq, tokens, z_mean, z_tokens.
+  // As asked: y, p.*, ablation.I.y, ablation.I.p.*; gram, b, y_sq; tokens, z_mean, z_tokens.
   std::vector<NamedOutput> outputs;
 };
 

@@ -330,6 +330,7 @@ absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request) {
   result.order = ToInt64s(request.order());
   result.return_y = request.return_y();
   result.return_gram = request.return_gram();
+  result.return_means = request.return_means();
   result.return_p = request.return_p();
   result.return_sums = request.return_sums();
   if (request.has_prune_sums()) result.prune_sums = DecodePruneSums(request.prune_sums());

@@ -289,11 +289,11 @@ Interaction EffectMaker::PairOf(size_t a) const {
 
 std::vector<NamedOutput> GramOutputs(const AblationPlan& plan,
                                      const std::vector<SegmentGram>& grams,
-                                     const SequenceMeans& means, const LayerSpec& spec,
-                                     const std::vector<int64_t>& lengths) {
-  const size_t h = static_cast<size_t>(spec.heads);
-  const size_t b_count = lengths.size();
-  const size_t rows = static_cast<size_t>(plan.gram_rows(spec.heads));
+                                     const std::vector<int64_t>& head_ids, int64_t sequences) {
+  const size_t h = head_ids.size();
+  const size_t b_count = static_cast<size_t>(sequences);
+  const int64_t heads = static_cast<int64_t>(h);
+  const size_t rows = static_cast<size_t>(plan.gram_rows(heads));
   std::vector<double> gram(b_count * h * h), b(b_count * h), y_sq(b_count);
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     const size_t s = static_cast<size_t>(plan.segments[i].sequence);
@@ -303,21 +303,30 @@ std::vector<NamedOutput> GramOutputs(const AblationPlan& plan,
       for (size_t c = 0; c < h; ++c) gram[(s * h + r) * h + c] += grams[i].At(rows, r, c);
     }
   }
-  const int64_t sequences = static_cast<int64_t>(b_count);
   std::vector<NamedOutput> outputs;
-  outputs.push_back(ToOutput("gram", DType::kF64, {sequences, spec.heads, spec.heads},
-                             {"sequence", "head", "head"}, gram));
-  outputs.push_back(ToOutput("b", DType::kF64, {sequences, spec.heads}, {"sequence", "head"}, b));
+  outputs.push_back(
+      ToOutput("gram", DType::kF64, {sequences, heads, heads}, {"sequence", "head", "head"}, gram));
+  outputs.push_back(ToOutput("b", DType::kF64, {sequences, heads}, {"sequence", "head"}, b));
   outputs.push_back(ToOutput("y_sq", DType::kF64, {sequences}, {"sequence"}, y_sq));
+  outputs[0].head_ids = head_ids;
+  outputs[1].head_ids = head_ids;
+  return outputs;
+}
+
+std::vector<NamedOutput> MeanOutputs(const SequenceMeans& means, const LayerSpec& spec,
+                                     const std::vector<int64_t>& lengths) {
+  const int64_t sequences = static_cast<int64_t>(lengths.size());
+  std::vector<NamedOutput> outputs;
   outputs.push_back(ToOutput("tokens", DType::kI64, {sequences}, {"sequence"}, lengths));
   outputs.push_back(ToOutput("z_mean", DType::kF64, {sequences, spec.z_width()},
                              {"sequence", "feature"}, means.z));
   outputs.push_back(ToOutput("z_tokens", DType::kI64, {sequences, spec.heads}, {"sequence", "head"},
                              means.tokens));
-  for (const size_t i : {0u, 1u, 4u, 5u}) outputs[i].head_ids = spec.head_ids;
+  outputs[1].head_ids = spec.head_ids;
+  outputs[2].head_ids = spec.head_ids;
   int64_t offset = 0;
   for (const int64_t dv : spec.dv) {
-    outputs[4].offsets.push_back(offset);
+    outputs[1].offsets.push_back(offset);
     offset += dv;
   }
   return outputs;

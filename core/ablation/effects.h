@@ -71,19 +71,21 @@ class EffectMaker {
   std::vector<size_t> first_unit_;  // of each pair
 };
 
-// What GramOutputs takes besides: means over valid tokens (those that see a key and aren't hidden
-// by a mask of keys) of each sequence.
+// gram [B, H, H], b [B, H] and y_sq [B] in F64, summed over each sequence's segments.
+std::vector<NamedOutput> GramOutputs(const AblationPlan& plan,
+                                     const std::vector<SegmentGram>& grams,
+                                     const std::vector<int64_t>& head_ids, int64_t sequences);
+
+// Means over valid tokens (those that see a key and aren't hidden by a mask of keys) of each
+// sequence.
 struct SequenceMeans {
   std::vector<double> z;        // [B, sum dv]; 0 without a valid token
   std::vector<int64_t> tokens;  // [B, H] valid ones
 };
 
-// gram [B, H, H], b [B, H] and y_sq [B] in F64, summed over each sequence's segments; tokens [B] in
-// I64; z_mean [B, sum dv] in F64 with z_tokens [B, H] in I64, from which means of several sequences
-// follow.
-std::vector<NamedOutput> GramOutputs(const AblationPlan& plan,
-                                     const std::vector<SegmentGram>& grams,
-                                     const SequenceMeans& means, const LayerSpec& spec,
+// tokens [B] in I64; z_mean [B, sum dv] in F64 with z_tokens [B, H] in I64, from which means of
+// several sequences follow.
+std::vector<NamedOutput> MeanOutputs(const SequenceMeans& means, const LayerSpec& spec,
                                      const std::vector<int64_t>& lengths);
 
 }  // namespace headwise

@@ -46,12 +46,14 @@ AblateResult MakeAblateResult(WorkItem* item, WorkResult work) {
     AddPruneSums(plan, work.grams, spec, item->input.queries, item->input.keys, &sums);
     result.prune_plan = MakePrunePlan(plan, spec, std::move(sums));
   }
+  const auto append = [&result](std::vector<NamedOutput> outputs) {
+    for (NamedOutput& output : outputs) result.outputs.push_back(std::move(output));
+  };
   if (ablation.return_gram) {
-    for (NamedOutput& output :
-         GramOutputs(plan, work.grams, work.means, spec, item->input.queries)) {
-      result.outputs.push_back(std::move(output));
-    }
+    append(GramOutputs(plan, work.grams, spec.head_ids,
+                       static_cast<int64_t>(item->input.queries.size())));
   }
+  if (ablation.return_means) append(MeanOutputs(work.means, spec, item->input.queries));
   return result;
 }
 

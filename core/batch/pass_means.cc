@@ -63,7 +63,7 @@ void Pass::TakeMeans(Member* member, size_t source) {
 }
 
 void Pass::TakeSequenceMeans(Member* member) {
-  if (!member->item->ablation->return_gram) return;
+  if (!member->item->ablation->return_means) return;
   const int64_t heads = layer().spec().heads, width = layer().z_width();
   const int64_t sequences = static_cast<int64_t>(member->item->input.queries.size());
   SequenceMeans& means = member->result.means;

@@ -31,7 +31,7 @@ struct WorkResult {
   std::vector<double> y_l2_per_sequence;
   std::vector<AblationEffect> ablations;
   std::vector<Interaction> interactions;
-  SequenceMeans means;  // where `return_gram` asks for them
+  SequenceMeans means;  // where `return_means` asks for them
   std::vector<std::vector<HeadMeanSums>>
       mean_sums;  // of each source, where it is a mean taken here
 };
@@ -42,6 +42,7 @@ struct AblationWork {
   std::vector<int64_t> return_y;  // indices of ablations whose y is wanted, ascending
   bool return_p = false;          // and p beside each y
   bool return_gram = false;
+  bool return_means = false;
   bool return_sums = false;  // what adds up over requests
   BootstrapOptions bootstrap;
 };

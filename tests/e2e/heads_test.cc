@@ -122,10 +122,11 @@ void Heads::ExpectALayer(const std::string& base, const std::string& name,
       derivation.ablated.empty() ? Y(base) : AblatedY(base, derivation.ablated);
   EXPECT_LT(RelativeError(Y(name), plain), derivation.bound);
   // By the old ids: ablated, and pruned again.
-  const double bound = derivation.dtype == "F32" ? 1e-6 : 1e-2;
+  const double bound =
+      (derivation.dtype == "F32" ? 1e-6 : 1e-2) * LargestMagnitude(Widened(Y(name)));
   const std::string again = name + "-again";
   Run({"prune", name, "--heads", "5,8", "--as", again});
-  EXPECT_LT(RelativeError(Y(again), AblatedY(name, "5,8")), bound);
+  EXPECT_TRUE(AllNear(Y(again), Widened(AblatedY(name, "5,8")), bound));
   EXPECT_EQ(Run({"show", again})["head_ids"].size(), show["head_ids"].size() - 2);
   const CommandResult gone = server_.Headwise({"prune", again, "--heads", "8", "--as", "never"});
   EXPECT_THAT(gone.err, HasSubstr("INVALID_ARGUMENT: heads: "));
@@ -158,7 +159,7 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
         {{"permute", "s", "--order", "8,0,4,1,5,2,6,3,7"}, ""},
         {{"split", "s"}, ""},
         {{"combine", "s"}, ""},
-        {{"quantize", "s"}, "", 3e-2, "INT8"}}}};
+        {{"quantize", "s"}, "", 0.2, "INT8"}}}};  // one row of x is far larger than all others
   for (const auto& [base, list] : derivations) {
     for (size_t i = 0; i < list.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(base, " ", list[i].verb[0], " ", i));

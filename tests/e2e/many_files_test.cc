@@ -183,7 +183,8 @@ TEST_F(ManyFiles, ResamplingStaysWithinAFileAndSaysSo) {
 TEST_F(ManyFiles, GramsAndMeansAreThoseOfAll) {
   const auto read = [&](const Cut& input, const std::string& name) {
     const std::string file = dir_.Path(name);
-    input.RunParts(server_, {"ablate", "m0", "--heads", "3", "--gram", "--output", file});
+    input.RunParts(server_,
+                   {"ablate", "m0", "--heads", "3", "--gram", "--means", "--output", file});
     auto opened = SafetensorsFile::Open(file);
     EXPECT_TRUE(opened.ok()) << opened.status();
     return *std::move(opened);

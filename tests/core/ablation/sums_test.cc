@@ -122,10 +122,10 @@ TEST_F(AddedSums, MeansAreSumsOverValidTokens) {
   }
 }
 
-TEST_F(AddedSums, GramsComeWithCountsAndMeans) {
+TEST_F(AddedSums, CountsAndMeansOfSequences) {
   AblateRequest request = Request(0, 10);
   request.ablations = {{}};
-  request.return_gram = true;
+  request.return_means = true;
   const AblateResult result = Run(std::move(request));
   std::map<std::string, const NamedOutput*> outputs;
   for (const NamedOutput& output : result.outputs) outputs[output.name] = &output;
