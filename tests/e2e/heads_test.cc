@@ -159,7 +159,7 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
         {{"permute", "s", "--order", "8,0,4,1,5,2,6,3,7"}, ""},
         {{"split", "s"}, ""},
         {{"combine", "s"}, ""},
-        {{"quantize", "s"}, "", 0.2, "INT8"}}}};  // one row of x is far larger than all others
+        {{"quantize", "s"}, "", 0.2, "INT8"}}}};  // one feature of x outweighs all
   for (const auto& [base, list] : derivations) {
     for (size_t i = 0; i < list.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(base, " ", list[i].verb[0], " ", i));
