@@ -112,7 +112,8 @@ absl::StatusOr<Command> ParseCommand(absl::Span<const std::string> words) {
 
 ProgressCallback ProgressOn(std::ostream& err) {
   return [&err](const std::string& stage, int64_t done, int64_t total) {
-    err << absl::StrFormat("\r%s %d %%", CleanText(stage), total > 0 ? 100 * done / total : 100);
+    err << kClearLine
+        << absl::StrFormat("%s %d %%", CleanText(stage), total > 0 ? 100 * done / total : 100);
     err << (done >= total ? kClearLine : "") << std::flush;
   };
 }

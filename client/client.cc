@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/ablate_parts.h"
 #include "client/channel.h"
+#include "client/report.h"
 #include "client/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "headwise/v1/headwise.grpc.pb.h"
@@ -51,6 +52,14 @@ class GrpcForwardStream : public ForwardStream {
   std::unique_ptr<grpc::ClientReaderWriter<v1::ForwardRequest, v1::ForwardStreamResponse>> stream_;
   bool finished_ = false;
 };
+
+// What the server says of a call that it works on; its memory before it starts.
+void Tell(const v1::Progress& at, const ProgressCallback& progress) {
+  if (!progress) return;
+  const std::string memory =
+      at.bytes() > 0 ? absl::StrCat(", takes ", HumanBytes(at.bytes()), " there") : "";
+  progress(absl::StrCat(at.stage(), memory), at.done(), at.total());
+}
 
 class GrpcClient : public Client {
  public:
@@ -140,10 +149,7 @@ class GrpcClient : public Client {
     absl::Status added;
     v1::AblateResponse response;
     while (added.ok() && reader->Read(&response)) {
-      if (response.has_progress() && progress) {
-        const v1::Progress& at = response.progress();
-        progress(at.stage(), at.done(), at.total());
-      }
+      if (response.has_progress()) Tell(response.progress(), progress);
       added = parts.Add(&response);
     }
     if (!added.ok()) context.TryCancel();
@@ -162,10 +168,7 @@ class GrpcClient : public Client {
     v1::AnalyzeHeadsResult result;
     bool has_result = false;
     while (reader->Read(&response)) {
-      if (response.has_progress() && progress) {
-        const v1::Progress& at = response.progress();
-        progress(at.stage(), at.done(), at.total());
-      }
+      if (response.has_progress()) Tell(response.progress(), progress);
       if (!response.has_result()) continue;
       result = std::move(*response.mutable_result());
       has_result = true;

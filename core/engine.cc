@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
-#include "core/ablation/prune_plan.h"
 #include "core/base/refusal.h"
+#include "core/batch/ablate_result.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
@@ -263,6 +263,7 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
 }
 
 void EngineImpl::Submit(std::unique_ptr<WorkItem> item) {
+  if (item->context.progress) item->context.progress({"queued", 0, 1, item->bytes});
   const absl::Status queued = executor_.Enqueue(&item);
   if (!queued.ok()) item->done(queued);
 }
@@ -309,9 +310,10 @@ void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
 }
 
 absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest* request) {
+  const uint32_t outputs =
+      (request->return_y ? kOutputY : 0u) | (request->return_p ? kOutputP : 0u);
   auto item = MakeItem(request->layer, request->expected_version, std::move(request->input),
-                       request->return_y ? static_cast<uint32_t>(kOutputY) : 0u,
-                       std::move(request->context));
+                       outputs, std::move(request->context));
   if (!item.ok()) return item.status();
   const LayerSpec& spec = (*item)->layer->spec();
   auto plan = PlanAblations(spec, (*item)->input.queries, *request, limits_.max_ablations);
@@ -324,7 +326,13 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
     return bootstrap;
   }
   for (const auto& donor : plan->donor_inputs) (*item)->work += EstimateWork(spec, *donor);
-  AblationWork work{*std::move(plan), request->return_ablation_y};
+  AblationWork work{.plan = *std::move(plan),
+                    .return_y = request->return_ablation_y,
+                    .return_p = request->return_p,
+                    .return_gram = request->return_gram,
+                    .return_means = request->return_means,
+                    .return_sums = request->return_sums,
+                    .bootstrap = request->bootstrap};
   const int64_t count = static_cast<int64_t>(work.plan.ablations.size());
   if (request->return_all_ablation_y) {
     work.return_y.clear();
@@ -337,7 +345,7 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
     return absl::InvalidArgumentError(
         absl::StrCat("return_ablations: must be in [0, ", count, "); was ", bad));
   }
-  const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
+  const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY | outputs)) *
                            static_cast<double>(work.return_y.size() + 1) +
                        AblationBytes(spec, (*item)->input, work.plan, request->bootstrap);
   absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
@@ -354,32 +362,10 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
 void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
   auto item = MakeAblation(&request);
   if (!item.ok()) return done(item.status());
-  const WorkItem* raw = item->get();
-  (*item)->done = [raw, return_y = request.return_y, return_gram = request.return_gram,
-                   bootstrap = request.bootstrap,
-                   done = std::move(done)](absl::StatusOr<WorkResult> work) {
+  WorkItem* raw = item->get();
+  (*item)->done = [raw, done = std::move(done)](absl::StatusOr<WorkResult> work) {
     if (!work.ok()) return done(work.status());
-    const AblationPlan& plan = raw->ablation->plan;
-    const LayerSpec& spec = raw->layer->spec();
-    const int64_t sequences = static_cast<int64_t>(raw->input.queries.size());
-    AblateResult result;
-    result.pass = std::move(work->pass);
-    result.forwards = 1 + static_cast<int64_t>(plan.donor_inputs.size());
-    result.from_gram = plan.from_one_forward();
-    ComputeEffects(plan, work->grams, spec, sequences, bootstrap, &result);
-    if (plan.sweep == SweepKind::kPrunePlan) {
-      result.prune_plan =
-          MakePrunePlan(plan, work->grams, spec, raw->input.queries, raw->input.keys);
-    }
-    for (NamedOutput& output : work->outputs) {
-      if (output.name != "y" || return_y) result.outputs.push_back(std::move(output));
-    }
-    if (return_gram) {
-      for (NamedOutput& output : GramOutputs(plan, work->grams, spec.head_ids, sequences)) {
-        result.outputs.push_back(std::move(output));
-      }
-    }
-    done(std::move(result));
+    done(MakeAblateResult(raw, *std::move(work)));
   };
   Submit(*std::move(item));
 }

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "core/analysis/analysis.h"
 #include "core/batch/validate.h"
+#include "server/codec_ablation.h"
 #include "server/codec_analysis.h"
 #include "server/codec_input.h"
 #include "server/service.h"
@@ -28,7 +29,7 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
   void Run(const Startup& startup) {
     absl::StatusOr<ForwardRequest> forward = Accept(startup);
     if (!forward.ok()) return Answer(forward.status());
-    WriteProgress("forward", 0);
+    forward->context.progress = [this](const RequestProgress& progress) { Note(progress); };
     services_.engine->Forward(*std::move(forward), [this](absl::StatusOr<ForwardResult> result) {
       if (!result.ok()) return Answer(result.status());
       SetAnswer(result->pass, absl::ZeroDuration(), /*answer_bytes=*/0);
@@ -88,7 +89,6 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
   }
 
   void Analyze(const ForwardResult& forward) {
-    WriteProgress("analyze", 1);
     AnalysisInput input{.spec = &spec_, .input = &input_, .p = {}, .contributions = nullptr};
     for (const NamedOutput& output : forward.outputs) {
       if (output.name == "contributions") {
@@ -102,7 +102,8 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     }
     const absl::Time deadline = request_context().deadline;
     const auto stop = [this, deadline] { return cancelled() || absl::Now() >= deadline; };
-    const AnalysisResult result = AnalyzeHeads(input, options_, stop);
+    const AnalysisResult result = AnalyzeHeads(
+        input, options_, {stop, [this](const RequestProgress& progress) { Note(progress); }});
     if (cancelled()) return Answer(absl::CancelledError("call: was cancelled"));
     if (stop()) return Answer(absl::DeadlineExceededError("deadline: passed during the analysis"));
     {
@@ -120,11 +121,10 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     Continue();
   }
 
-  void WriteProgress(const char* stage, uint32_t done) {
+  // Progress that comes while another is being written replaces what waits.
+  void Note(const RequestProgress& progress) {
     MutexLock lock(&mu_);
-    progress_.mutable_progress()->set_stage(stage);
-    progress_.mutable_progress()->set_done(done);
-    progress_.mutable_progress()->set_total(2);
+    EncodeProgress(progress, progress_.mutable_progress());
     waiting_ = true;
     Continue();
   }
@@ -134,7 +134,7 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     if (writing_ || ended_) return;
     if (failed_ && answered_) status_.Update(absl::CancelledError("call: was cancelled"));
     if (answered_ && !status_.ok()) return EndStream();
-    if (waiting_) {
+    if (waiting_ && !failed_) {
       waiting_ = false;
       writing_ = true;
       message_ = progress_;

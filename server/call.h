@@ -62,7 +62,7 @@ class Call : public LiveCall {
   void SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes);
 
   RequestContext request_context(int32_t priority = 0) const {
-    return {deadline_, cancel_, client_, priority};
+    return {deadline_, cancel_, client_, priority, {}};
   }
   bool cancelled() const { return cancel_->cancelled(); }
 

@@ -50,6 +50,7 @@ absl::StatusOr<LayerParts> Prune(const LayerParts& layer, const Kind& request) {
     if (!floats.ok()) return floats.status();
     added = *std::move(floats);
   }
+  if (request.fold_gates()) *pruned = FoldOwnGates(*std::move(pruned));
   return FoldGates(*std::move(pruned), gates, added);
 }
 
@@ -68,6 +69,7 @@ absl::Status CheckRequest(const Kind& request) {
   absl::Status status =
       only("heads", request.heads_size() > 0, prune || request.kind() == Kind::PERMUTE);
   status.Update(only("gates", request.gates_size() > 0, prune));
+  status.Update(only("fold_gates", request.fold_gates(), prune));
   status.Update(only("output_bias_added", request.has_output_bias_added(), prune));
   status.Update(
       only("dtype", request.dtype() != v1::DTYPE_UNSPECIFIED, request.kind() == Kind::QUANTIZE));

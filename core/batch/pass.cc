@@ -77,7 +77,15 @@ Pass::Member* Pass::MemberOfRow(int64_t row) const {
   return std::prev(after)->get();
 }
 
-void Pass::RunTasks(int64_t count, Task task) {
+void Pass::RunTasks(int64_t count, Task task, Stage stage) {
+  constexpr int64_t kReports = 20;
+  if (stage.total == 0) stage.total = count;
+  const bool watched = stage.name != nullptr &&
+                       std::any_of(members_.begin(), members_.end(), [](const auto& member) {
+                         return static_cast<bool>(member->item->context.progress);
+                       });
+  const int64_t step = std::max<int64_t>(1, stage.total / kReports);
+  std::atomic<int64_t> ended{stage.before};
   std::atomic<bool> stop{false};
   pool_->Run(count, [&](int64_t i, int worker) {
     if (stop.load(std::memory_order_relaxed)) return;
@@ -88,24 +96,37 @@ void Pass::RunTasks(int64_t count, Task task) {
     WorkerScratch* const scratch = &memory_->workers[static_cast<size_t>(worker)];
     scratch->next_task = pool_->Upcoming(worker);
     task(i, scratch);
+    if (watched) {
+      const int64_t done = ended.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (done % step == 0) Report(stage, done);
+    }
     if (between_tasks_) between_tasks_(worker);
   });
+}
+
+void Pass::Report(const Stage& stage, int64_t done) const {
+  for (const std::unique_ptr<Member>& member : members_) {
+    const RequestContext& context = member->item->context;
+    if (context.progress) context.progress({stage.name, done, stage.total});
+  }
 }
 
 void Pass::Project() {
   const std::array<BlockProduct, 2> products = {ProductOf(layer().wq(), data_.query_rows),
                                                 ProductOf(layer().wkv(), data_.key_rows)};
   const std::vector<BlockTask> tasks = CutTasks(products, pool_->threads());
-  RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
-    const BlockTask& task = tasks[static_cast<size_t>(i)];
-    RunProject(layer(),
-               {.keys_and_values = task.product == 1,
-                .row = task.row,
-                .rows = task.rows,
-                .first_block = task.first_block,
-                .last_block = task.last_block},
-               &data_, scratch);
-  });
+  RunTasks(static_cast<int64_t>(tasks.size()),
+           [&](int64_t i, WorkerScratch* scratch) {
+             const BlockTask& task = tasks[static_cast<size_t>(i)];
+             RunProject(layer(),
+                        {.keys_and_values = task.product == 1,
+                         .row = task.row,
+                         .rows = task.rows,
+                         .first_block = task.first_block,
+                         .last_block = task.last_block},
+                        &data_, scratch);
+           },
+           {"project"});
   NormaliseWidths();
 }
 
@@ -136,20 +157,24 @@ void Pass::Attend() {
     }
   }
   const std::vector<size_t> task_begin = CutTiles(costs, pool_->threads());
-  RunTasks(static_cast<int64_t>(task_begin.size()) - 1, [&](int64_t i, WorkerScratch* scratch) {
-    const size_t begin = task_begin[static_cast<size_t>(i)];
-    const size_t end = task_begin[static_cast<size_t>(i) + 1];
-    for (size_t t = begin; t < end; ++t) {
-      const bool last = t + 1 == end;
-      if (!last || scratch->next_task >= 0) {
-        const size_t next = last ? task_begin[static_cast<size_t>(scratch->next_task)] : t + 1;
-        ExpectTile(layer(), tiles[t], tiles[next], data_, scratch);
-      }
-      const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
-      if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed)) continue;
-      RunAttend(layer(), tiles[t], &data_, scratch);
-    }
-  });
+  RunTasks(static_cast<int64_t>(task_begin.size()) - 1,
+           [&](int64_t i, WorkerScratch* scratch) {
+             const size_t begin = task_begin[static_cast<size_t>(i)];
+             const size_t end = task_begin[static_cast<size_t>(i) + 1];
+             for (size_t t = begin; t < end; ++t) {
+               const bool last = t + 1 == end;
+               if (!last || scratch->next_task >= 0) {
+                 const size_t next =
+                     last ? task_begin[static_cast<size_t>(scratch->next_task)] : t + 1;
+                 ExpectTile(layer(), tiles[t], tiles[next], data_, scratch);
+               }
+               const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
+               if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed))
+                 continue;
+               RunAttend(layer(), tiles[t], &data_, scratch);
+             }
+           },
+           {"attend"});
 }
 
 void Pass::ProjectOut() {
@@ -163,11 +188,13 @@ void Pass::ProjectOut() {
   };
   const std::vector<BlockTask> tasks =
       CutTasks({ProductOf(layer().wo(), data_.query_rows)}, pool_->threads());
-  RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
-    const BlockTask& task = tasks[static_cast<size_t>(i)];
-    RunProjectOut(layer(), data_.z, nullptr, task.row, task.rows, task.first_block, task.last_block,
-                  sink, scratch);
-  });
+  RunTasks(static_cast<int64_t>(tasks.size()),
+           [&](int64_t i, WorkerScratch* scratch) {
+             const BlockTask& task = tasks[static_cast<size_t>(i)];
+             RunProjectOut(layer(), data_.z, nullptr, task.row, task.rows, task.first_block,
+                           task.last_block, sink, scratch);
+           },
+           {"project out"});
 }
 
 Pass::Outcome Pass::Answer() {

@@ -72,6 +72,22 @@ class Pass {
   };
   using Task = absl::FunctionRef<void(int64_t task, WorkerScratch* scratch)>;
 
+  // Of which tasks are a part, for requests that want to know how far they are.
+  struct Stage {
+    const char* name = nullptr;  // null: not worth telling
+    int64_t before = 0;          // tasks that have run already
+    int64_t total = 0;           // 0: as many as are run now
+  };
+
+  // A stretch of one segment whose Gram sums one task takes.
+  struct GramTask {
+    size_t segment = 0;
+    int64_t row = 0;  // in the pass
+    int64_t tokens = 0;
+    int64_t first_block = 0;
+    int64_t last_block = 0;
+  };
+
   const AttentionLayer& layer() const { return *members_.front()->item->layer; }
 
   void Pack();
@@ -90,18 +106,32 @@ class Pass {
   void ProjectOut();
   void Ablate();
   void RunGrams(Member* member);
+  void RunGramTask(const Member& member, const GramTask& task, double* sums,
+                   WorkerScratch* scratch) const;
   void RunFoldProducts(Member* member);
+  void RunEffects(Member* member);
   void RunAblatedOutputs(Member* member);
   void ReplaceHeads(const Member& member, size_t a, const AttendTile& tile, float* z) const;
 
-  // pass_replace.cc: what replaces z.
+  // pass_means.cc
+  void TakeMeans(Member* member, size_t source);
+  void TakeSequenceMeans(Member* member);
+  // Adds z of one head at the valid ones of query positions [begin, end) of a sequence to `sum`
+  // [dv]; returns how many they are.
+  int64_t SumValid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t begin,
+                   int64_t end, double* sum) const;
+  bool Valid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t query) const;
+
+  // pass_replace.cc: what replaces z, and p where attention is taken anew.
   void AddDonors(Member* member);
   void MakeReplacements(Member* member);
-  void TakeMeans(Member* member, size_t source);
   void SpreadEvenly(Member* member, size_t source);
   void KnockOut(Member* member, size_t source);
+  void RunAblatedWeights(Member* member);
+  void KnockOutWeights(const Member& member, const ReplacementSource& source, int64_t sequence,
+                       int64_t head, const std::vector<bool>& replaced, float* p,
+                       std::vector<float>* anew, WorkerScratch* scratch) const;
   PassData Alone(const SequencePlan& sequence) const;
-  bool Valid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t query) const;
   // z' of one head [dv] from a source at a query position of a sequence of the request.
   const float* Replaced(const Member& member, size_t source, int64_t sequence, int64_t query,
                         int64_t head) const;
@@ -112,7 +142,9 @@ class Pass {
   Outcome Answer();
 
   // Runs tasks on the pool; skips the rest once no request is left alive.
-  void RunTasks(int64_t count, Task task);
+  void RunTasks(int64_t count, Task task) { RunTasks(count, task, Stage()); }
+  void RunTasks(int64_t count, Task task, Stage stage);
+  void Report(const Stage& stage, int64_t done) const;
   bool Dead(Member* member);
   bool AllDead();
   Member* MemberOfRow(int64_t row) const;

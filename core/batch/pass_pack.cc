@@ -119,7 +119,12 @@ void Pass::AllocateOutputs(Member* member) {
   const WorkItem& item = *member->item;
   const ValidInput& input = item.input;
   // Room for all now: a later push_back must not move a short string that a kernel writes to.
-  member->result.outputs.reserve(8 + 2 * input.queries.size());
+  size_t ablated = 0;
+  if (item.ablation.has_value()) {
+    ablated =
+        item.ablation->return_y.size() * (1 + (item.ablation->return_p ? input.queries.size() : 0));
+  }
+  member->result.outputs.reserve(8 + 2 * input.queries.size() + ablated);
   const int64_t n = input.query_rows;
   const int64_t m = input.key_rows;
   const bool equal = spec.equal_widths();

@@ -50,6 +50,13 @@ struct SequencePlan {
   float* scores = nullptr;  // [H, T, S] or null
 
   int64_t padded_keys() const { return PadKeys(keys); }
+  bool masked() const { return keep != nullptr || additive != nullptr; }
+  // The user's mask hides the key from the row of the head; only where `masked`.
+  bool HiddenByUser(int64_t head, int64_t query, int64_t key) const {
+    const int64_t at = head * mask_head_stride + query * mask_row_stride + key;
+    if (keep != nullptr && keep[at] == (keep_is_drop ? 1 : 0)) return true;
+    return additive != nullptr && additive[at] == -std::numeric_limits<float>::infinity();
+  }
   bool limited() const { return causal || window >= 0; }  // by order: not every row sees every key
 
   KeyRange Visible(int64_t row) const {

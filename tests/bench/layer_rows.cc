@@ -130,24 +130,27 @@ void LayerRow(const Settings& settings, Peak* peak, const std::string& name, DTy
   rows->back().error = CheckLayer(c.get());
 }
 
-AblateResult LeaveOneOut(LayerCase* c) {
+AblateResult Sweep(LayerCase* c, SweepKind sweep) {
   AblateRequest request;
   request.layer = "layer";
   request.input = c->input->get();
-  request.sweep = SweepKind::kLeaveOneOut;
+  request.sweep = sweep;
   auto result = AblateNow(c->engine.get(), std::move(request));
   CHECK(result.ok()) << result.status();
   return *std::move(result);
 }
 
-// Effects against y and y' themselves: two heads, each by an output of its own.
-std::string CheckLeaveOneOut(LayerCase* c) {
+// Effects against y and y' themselves: the first and the last ablation, each by an output of its
+// own.
+std::string CheckSweep(LayerCase* c, SweepKind sweep) {
   AblateRequest request;
   request.layer = "layer";
   request.input = c->input->get();
-  request.sweep = SweepKind::kLeaveOneOut;
+  request.sweep = sweep;
   request.return_y = true;
-  request.return_ablation_y = {0, c->spec.heads - 1};
+  const int64_t heads = c->spec.heads;
+  const int64_t last = (sweep == SweepKind::kPairs ? heads * (heads - 1) / 2 : heads) - 1;
+  request.return_ablation_y = {0, last};
   auto result = AblateNow(c->engine.get(), std::move(request));
   CHECK(result.ok()) << result.status();
   std::vector<double> expected, actual;
@@ -162,19 +165,26 @@ std::string CheckLeaveOneOut(LayerCase* c) {
       norm += plain * plain;
     }
     expected.push_back(std::sqrt(delta / norm));
-    const size_t head = i == 1 ? 0 : static_cast<size_t>(c->spec.heads - 1);
-    actual.push_back(*result->ablations[head].pooled.relative_l2);
+    const size_t a = i == 1 ? 0 : static_cast<size_t>(last);
+    actual.push_back(*result->ablations[a].pooled.relative_l2);
   }
   return Compare(expected, actual, Tolerance(c->dtype));
 }
 
-void LeaveOneOutRow(const Settings& settings, const std::string& name, const AttentionShape& shape,
-                    std::vector<Row>* rows) {
+void SweepRow(const Settings& settings, const std::string& name, SweepKind sweep,
+              const AttentionShape& shape, std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
   auto c = MakeCase(settings, DType::kF32, shape);
   rows->push_back(
-      TimeRatio(settings, name, [&] { LeaveOneOut(c.get()); }, [&] { Forward(c.get()); }));
-  rows->back().error = CheckLeaveOneOut(c.get());
+      TimeRatio(settings, name, [&] { Sweep(c.get(), sweep); }, [&] { Forward(c.get()); }));
+  rows->back().error = CheckSweep(c.get(), sweep);
+}
+
+// Seconds a run: not in the quick bench, and few repetitions.
+void PairsRow(Settings settings, std::vector<Row>* rows) {
+  if (settings.quick && settings.only.empty()) return;
+  settings.quick = true;
+  SweepRow(settings, "pairs_over_forward", SweepKind::kPairs, {20, 500, 4096, 64}, rows);
 }
 
 void Int8Row(const Settings& settings, std::vector<Row>* rows) {
@@ -294,8 +304,10 @@ void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
   Int8Row(settings, rows);
   LayerRow(settings, &peaks->f32, "layer_small", DType::kF32, small, rows);
   LayerRow(settings, &peaks->bf16, "layer_small_bf16", DType::kBF16, small, rows);
-  LeaveOneOutRow(settings, "leave_one_out_over_forward", wide, rows);
-  LeaveOneOutRow(settings, "leave_one_out_over_forward_wide", {1, 512, 4096, 32}, rows);
+  SweepRow(settings, "leave_one_out_over_forward", SweepKind::kLeaveOneOut, wide, rows);
+  SweepRow(settings, "leave_one_out_over_forward_wide", SweepKind::kLeaveOneOut, {1, 512, 4096, 32},
+           rows);
+  PairsRow(settings, rows);
   RaggedRow(settings, rows);
   ThreadsRow(settings, rows);
   SettingRow(
