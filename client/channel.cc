@@ -21,7 +21,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_c
   arguments.SetUserAgentPrefix("headwise");
   // http_proxy is about the web: through it not even 127.0.0.1 would be reached.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (own_connection) {
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  } else {
+    // A name that stands for several servers: calls go round, not all to the first.
+    arguments.SetLoadBalancingPolicyName("round_robin");
+  }
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 

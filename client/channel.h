@@ -14,8 +14,9 @@
 
 namespace headwise::client {
 
-// A channel without limits on message sizes. `own_connection`: it never shares its TCP connection
-// with another channel (gRPC otherwise lets channels of equal arguments share one).
+// A channel without limits on message sizes, which spreads its calls over all addresses that the
+// name stands for. `own_connection`: it has one TCP connection, to one of them, which it never
+// shares with another channel (gRPC otherwise lets channels of equal arguments share one).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection);
 
 // Sets the deadline (none for an infinite timeout) and, unless it is empty, `headwise-client`:

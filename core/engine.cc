@@ -9,10 +9,12 @@
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
 #include "core/ablation/prune_plan.h"
+#include "core/base/memory.h"
 #include "core/base/refusal.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
+#include "core/engine_limits.h"
 #include "core/kernel/attend.h"
 #include "core/kernel/quantise.h"
 #include "core/kernel/tile_kernel.h"
@@ -36,30 +38,6 @@ KernelPath PathFor(KernelPath path, DType dtype) {
   return bf16 && int8 ? path : KernelPath::kPrimitive;
 }
 
-absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": must be >= ", least, "; was ", value));
-}
-
-absl::Status CheckLimits(const EngineLimits& limits) {
-  absl::Status status = CheckRange("max_batch_requests", limits.max_batch_requests, 0);
-  if (status.ok()) status = CheckRange("max_batch_tokens", limits.max_batch_tokens, 1);
-  if (status.ok()) status = CheckRange("queue_tokens", limits.queue_tokens, 1);
-  if (status.ok()) status = CheckRange("queue_bytes", limits.queue_bytes, 1);
-  if (status.ok()) status = CheckRange("max_output_bytes", limits.max_output_bytes, 1);
-  if (status.ok()) status = CheckRange("max_sequences", limits.max_sequences, 1);
-  if (status.ok()) status = CheckRange("max_ablations", limits.max_ablations, 1);
-  return status;
-}
-
-QueueLimits QueueLimitsOf(const EngineLimits& limits) {
-  return {.tokens = limits.queue_tokens,
-          .bytes = limits.queue_bytes,
-          .layer_tokens = limits.layer_queue_tokens,
-          .client_tokens = limits.client_queue_tokens,
-          .client_requests = limits.client_queue_requests};
-}
-
 // Bytes of the tensors that came with a request.
 int64_t InputBytes(const AttentionInput& input) {
   int64_t bytes = static_cast<int64_t>(input.x.bytes());
@@ -74,6 +52,11 @@ absl::Status TooMany(absl::string_view field, absl::string_view what, int64_t li
                      absl::string_view flag, int64_t was) {
   return Refuse(Refusal::kTooLarge,
                 absl::StrCat(field, ": at most ", limit, " ", what, " (", flag, "); was ", was));
+}
+
+// Asks the caller for room for the answer.
+absl::Status ReserveAnswer(const RequestContext& context, int64_t bytes) {
+  return context.reserve_answer ? context.reserve_answer(bytes) : absl::OkStatus();
 }
 
 class EngineImpl : public Engine {
@@ -142,7 +125,8 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
     return TooMany("heads", "heads in a layer", limits_.max_heads, "--max-heads", resolved->heads);
   }
   auto bytes = std::make_shared<LayerBytes>(&layer_bytes_);
-  absl::Status budget = bytes->Take(ParameterBytes(tensors), limits_.layer_budget_bytes);
+  absl::Status budget =
+      bytes->Take(ParameterBytes(tensors) + options.kept_bytes, limits_.layer_budget_bytes);
   if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();
@@ -173,7 +157,7 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
     return layer.status();
   }
   LayerInfo loaded = (*layer)->info();
-  bytes->Keep(loaded.weight_bytes);
+  bytes->Keep(loaded.weight_bytes + options.kept_bytes);
   // The last request that holds the layer gives its bytes back.
   const AttentionLayer* const raw = layer->get();
   store_.Publish(LayerStore::Handle(raw, [held = *std::move(layer), bytes](const auto*) mutable {
@@ -299,7 +283,9 @@ void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
   absl::Status status = item.status();
   if (status.ok()) {
     const LayerSpec& spec = (*item)->layer->spec();
-    status = CheckOutputBytes(OutputBytes(spec, (*item)->input, (*item)->outputs));
+    const int64_t bytes = OutputBytes(spec, (*item)->input, (*item)->outputs);
+    status = CheckOutputBytes(bytes);
+    if (status.ok()) status = ReserveAnswer((*item)->context, bytes);
   }
   if (!status.ok()) return done(status);
   (*item)->done = [done = std::move(done),
@@ -343,7 +329,9 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
   const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
                            static_cast<double>(work.return_y.size() + 1) +
                        AblationBytes(spec, (*item)->input, work.plan, request->bootstrap);
-  absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
+  const auto answer_bytes = static_cast<int64_t>(std::min(bytes, 4.0e18));
+  absl::Status fits = CheckOutputBytes(answer_bytes);
+  if (fits.ok()) fits = ReserveAnswer((*item)->context, answer_bytes);
   if (!fits.ok()) return fits;
   // Not the memory for outputs of the layer that MakeItem has counted, but nearly.
   (*item)->bytes += static_cast<int64_t>(bytes);
@@ -401,7 +389,9 @@ EngineStats EngineImpl::stats() const {
           .queued_tokens = s.queued_tokens,
           .queued_requests = s.queued_requests,
           .queued_bytes = s.queued_bytes,
-          .layer_bytes = layer_bytes_.load()};
+          .layer_bytes = layer_bytes_.load(),
+          .pass_bytes = Scratch::TotalBytes(),
+          .backlog = s.backlog};
 }
 
 std::vector<KernelPath> EngineImpl::available_kernels() const {

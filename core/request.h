@@ -4,11 +4,13 @@
 #define HEADWISE_CORE_REQUEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/cancel.h"
 #include "core/base/tensor.h"
@@ -61,6 +63,9 @@ struct RequestContext {
   std::shared_ptr<CancelToken> cancel;  // may be null: can't be cancelled
   std::string client;                   // whose share of the server it uses
   int32_t priority = 0;                 // among this client's requests; higher goes first
+  // Called before the request is queued, on the thread that brings it, with the bytes that its
+  // answer will hold at most; anything but OK refuses the request. Empty: there is always room.
+  std::function<absl::Status(int64_t bytes)> reserve_answer;
 };
 
 struct ForwardRequest {
@@ -86,6 +91,13 @@ struct NamedOutput {
   const float* floats() const { return reinterpret_cast<const float*>(data.data()); }
   float* floats() { return reinterpret_cast<float*>(data.data()); }
 };
+
+// Bytes of the tensors' data.
+inline int64_t DataBytes(const std::vector<NamedOutput>& outputs) {
+  int64_t bytes = 0;
+  for (const NamedOutput& output : outputs) bytes += static_cast<int64_t>(output.data.size());
+  return bytes;
+}
 
 // How a request travelled.
 struct PassInfo {

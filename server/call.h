@@ -57,12 +57,14 @@ class Call : public LiveCall {
 
   // Counts the request's message as held until the call ends. RESOURCE_EXHAUSTED.
   absl::Status Hold(int64_t message_bytes);
-  // The answer is there: how long encoding took, and what it holds until the call ends.
+  // The answer is there: how long encoding took, and what of the room that was reserved for it
+  // (request_context) it holds until the call ends.
   void SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes);
 
-  RequestContext request_context(int32_t priority = 0) const {
-    return {deadline_, cancel_, client_, priority};
-  }
+  // Room for the answer is taken from the budget before the request is queued.
+  RequestContext request_context(int32_t priority = 0);
+  absl::Time deadline() const { return deadline_; }
+  const std::shared_ptr<CancelToken>& cancel_token() const { return cancel_; }
   bool cancelled() const { return cancel_->cancelled(); }
 
   // From a reactor's OnCancel: what waits for this call in the engine is answered now.
@@ -93,6 +95,9 @@ class Call : public LiveCall {
   const Services& services_;
 
  private:
+  // When it is worth trying again; of a status that may pass.
+  absl::Duration RetryDelayOf(const absl::Status& status) const;
+
   grpc::CallbackServerContext* const context_;
   const char* const method_;
   const std::string layer_;
@@ -100,7 +105,7 @@ class Call : public LiveCall {
   const absl::Time deadline_;
   const std::shared_ptr<CancelToken> cancel_;
   const std::string client_;
-  RequestMemory::Hold memory_;
+  RequestMemory::Hold message_memory_, answer_memory_;
   bool admitted_ = false;
   std::string request_id_;
   std::optional<PassInfo> pass_;

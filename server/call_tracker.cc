@@ -28,6 +28,11 @@ bool CallTracker::draining() const {
   return draining_;
 }
 
+int64_t CallTracker::live() const {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(live_.size());
+}
+
 bool CallTracker::WaitIdle(TimePoint deadline) {
   MutexLock lock(&mu_);
   while (!live_.empty() && !hurry_) {

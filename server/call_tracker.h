@@ -3,6 +3,7 @@
 #define HEADWISE_SERVER_CALL_TRACKER_H_
 
 #include <chrono>
+#include <cstdint>
 #include <set>
 
 #include "core/base/mutex.h"
@@ -32,6 +33,7 @@ class CallTracker {
 
   void StartDraining();
   bool draining() const;
+  int64_t live() const;  // how many are tracked now
 
   // True as soon as no call is left; false if `deadline` or Hurry comes first.
   bool WaitIdle(TimePoint deadline);

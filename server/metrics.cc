@@ -67,7 +67,8 @@ const char* CodeName(absl::StatusCode code) {
   }
 }
 
-Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures memory)
+Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures memory,
+                 LiveCalls live_calls)
     : engine_(engine),
       requests_(prometheus::BuildCounter()
                     .Name("headwise_requests_total")
@@ -94,7 +95,7 @@ Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures
                            .Help("From a refused call's message to its status.")
                            .Register(registry_)
                            .Add({}, SecondsBuckets())),
-      engine_figures_(MakeEngineFigures(engine, std::move(memory))) {
+      engine_figures_(MakeEngineFigures(engine, std::move(memory), std::move(live_calls))) {
   prometheus::BuildGauge()
       .Name("headwise_build_info")
       .Help("1, with the version and what it runs on as labels.")

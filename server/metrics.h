@@ -42,8 +42,12 @@ class Metrics {
   // Bytes by kind, read at each scrape; beside what the engine knows.
   using MemoryFigures = std::function<std::map<std::string, int64_t>()>;
 
+  // Calls that have been accepted and not ended, read at each scrape.
+  using LiveCalls = std::function<int64_t()>;
+
   // `engine` must outlive it. `version` is the server's.
-  Metrics(const Engine* engine, const std::string& version, MemoryFigures memory = {});
+  Metrics(const Engine* engine, const std::string& version, MemoryFigures memory = {},
+          LiveCalls live_calls = {});
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

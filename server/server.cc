@@ -46,7 +46,9 @@ class ServerImpl final : public Server {
         engine_(engine),
         health_([this](absl::string_view name) { return HealthOf(name); }),
         memory_(options.request_budget_bytes),
-        metrics_(engine, kVersion, [this] { return MemoryByKind(); }) {}
+        metrics_(
+            engine, kVersion, [this] { return MemoryByKind(); },
+            [this] { return calls_.live(); }) {}
 
   ~ServerImpl() override {
     BeginDrain();

@@ -10,6 +10,11 @@
 namespace headwise {
 namespace {
 
+// A compute thread's slice of the CPU. Threads that only wake up to pass a message on keep the
+// system's, some 3 ms, and since Linux 6.12 one with a shorter slice needn't wait for the end of a
+// longer one.
+constexpr uint64_t kSliceNs = 50'000'000;
+
 // How often somebody looks before he sleeps: about 20 µs, the gap between two stages of a pass or
 // the end of a short task. Waking a sleeping thread costs more than that.
 constexpr int kSpins = 1000;
@@ -18,6 +23,15 @@ void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
+}
+
+// Where the system knows no slices it refuses or ignores this, and nothing is lost.
+void AskForLongSlices() {
+  sched_attr attributes = {};
+  if (sched_getattr(0, &attributes, sizeof(attributes), 0) != 0) return;
+  if (attributes.sched_policy != SCHED_OTHER) return;
+  attributes.sched_runtime = kSliceNs;
+  sched_setattr(0, &attributes, 0);
 }
 
 }  // namespace
@@ -81,6 +95,7 @@ void WorkerPool::Work(int worker) {
 
 void WorkerPool::Prepare(int worker) const {
   UseOneOpenMpThread();
+  AskForLongSlices();
   if (cpus_.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);

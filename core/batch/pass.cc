@@ -41,8 +41,21 @@ Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassM
   for (size_t i = 0; i < asked; ++i) AddDonors(members_[i].get());
 }
 
+void Pass::SetBetweenBlocks(bool on) {
+  for (size_t worker = 0; worker < memory_->workers.size(); ++worker) {
+    std::function<bool(int64_t)>& between = memory_->workers[worker].between_blocks;
+    between = nullptr;
+    if (!on) continue;
+    between = [this, worker](int64_t member) {
+      if (between_tasks_) between_tasks_(static_cast<int>(worker));
+      return !Dead(members_[static_cast<size_t>(member)].get());
+    };
+  }
+}
+
 Pass::Outcome Pass::Run() {
   Pack();
+  SetBetweenBlocks(true);
   const int64_t pack_us = absl::ToInt64Microseconds(clock_->Now() - started_);
   for (const auto& member : members_) member->result.pass.pack_us = pack_us;
   Project();
@@ -50,6 +63,7 @@ Pass::Outcome Pass::Run() {
   ProjectOut();
   Ablate();
   Unpack();
+  SetBetweenBlocks(false);
   return Answer();
 }
 

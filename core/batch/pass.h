@@ -34,11 +34,13 @@ struct PassMemory {
 // Runs the requests of one batch, all of the same layer. Sequences lie one after the other in the
 // pass's matrices; nothing is padded but the keys inside a sequence, to whole vectors, so a
 // sequence's numbers depend on the sequence alone. Work is cut into tasks of a few milliseconds;
-// between tasks a request that was called off or has expired stops being computed.
+// between tasks, and between the key blocks of one, a request that was called off or has expired
+// stops being computed.
 // Use once, from one thread.
 class Pass {
  public:
-  // Called by a worker that has ended a task and not begun the next.
+  // Called by a worker between two tasks, or between two key blocks of one: at least every 0.1 ms of
+  // attention over long sequences. May run another pass, in memory of its own.
   using BetweenTasks = std::function<void(int worker)>;
 
   Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
@@ -112,6 +114,8 @@ class Pass {
   void UnpackContributions(Member* member, float* out);
   Outcome Answer();
 
+  // Gives each worker's scratch its `between_blocks`, or takes it away.
+  void SetBetweenBlocks(bool on);
   // Runs tasks on the pool; skips the rest once no request is left alive.
   void RunTasks(int64_t count, Task task);
   bool Dead(Member* member);

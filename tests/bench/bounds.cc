@@ -50,6 +50,8 @@ constexpr Bound kBounds[] = {
      Direction::kAtMost, 0.25},
     {"server_cpu_over_compute", "server's CPU seconds a request / in process, B8 T128 D768",
      Direction::kAtMost, 1.2},
+    {"rss_rounds", "resident after 200 rounds of load, forward, unload / after 5; full only",
+     Direction::kAtMost, 1.05},
     {"batch_gain", "requests/s of 16 clients / of one, T1 D2048 H16", Direction::kAtLeast, 5.0},
 };
 

@@ -92,8 +92,9 @@ std::vector<LayerInfo> FakeEngine::ListLayers() const {
 }
 
 void FakeEngine::Submit(const std::string& layer, const RequestContext& context,
-                        std::function<void(absl::Status)> answer) {
+                        int64_t answer_bytes, std::function<void(absl::Status)> answer) {
   absl::Status status = GetLayer(layer).status();
+  if (status.ok() && context.reserve_answer) status = context.reserve_answer(answer_bytes);
   if (status.ok()) {
     MutexLock lock(&mu_);
     last_context_ = context;
@@ -111,7 +112,8 @@ void FakeEngine::Forward(ForwardRequest request, ForwardDone done) {
   const std::string layer = request.layer;
   const RequestContext context = request.context;
   auto held = std::make_shared<ForwardRequest>(std::move(request));
-  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+  const auto bytes = static_cast<int64_t>(held->input.x.bytes());
+  Submit(layer, context, bytes, [held, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
     ForwardResult result;
     result.pass = MakePass(held->layer, held->input);
@@ -124,7 +126,8 @@ void FakeEngine::Ablate(AblateRequest request, AblateDone done) {
   const std::string layer = request.layer;
   const RequestContext context = request.context;
   auto held = std::make_shared<AblateRequest>(std::move(request));
-  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+  const int64_t bytes = held->return_y ? static_cast<int64_t>(held->input.x.bytes()) : 0;
+  Submit(layer, context, bytes, [held, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
     AblateResult result;
     result.pass = MakePass(held->layer, held->input);
