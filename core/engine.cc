@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,9 +16,9 @@
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
+#include "core/answer_dtype.h"
 #include "core/engine_limits.h"
 #include "core/kernel/attend.h"
-#include "core/kernel/quantise.h"
 #include "core/kernel/tile_kernel.h"
 #include "core/layer/attention_layer.h"
 #include "core/layer/layer_bytes.h"
@@ -99,6 +101,9 @@ class EngineImpl : public Engine {
   absl::Status CheckOutputBytes(int64_t bytes) const;
   absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayer(
       LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
+  // As MakeLayer; RESOURCE_EXHAUSTED where the system has no memory for it.
+  absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayerIfItFits(
+      LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
   // Queues the item, or answers it here if that is refused.
   void Submit(std::unique_ptr<WorkItem> item);
 
@@ -151,7 +156,7 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }
-  auto layer = MakeLayer(std::move(info), *vectors, tensors);
+  auto layer = MakeLayerIfItFits(std::move(info), *vectors, tensors);
   if (!layer.ok()) {
     store_.Abandon(options.name);
     return layer.status();
@@ -192,6 +197,17 @@ absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayer(
   if (!error.ok()) return error.status();
   (*layer)->set_reduced_error(*std::move(error));
   return *std::move(layer);
+}
+
+absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayerIfItFits(
+    LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors) {
+  try {
+    return MakeLayer(std::move(info), vectors, tensors);
+  } catch (const std::bad_alloc&) {
+    return Refuse(Refusal::kLayerBytes,
+                  "layer: must fit into memory, unload some or retry later; was refused by the "
+                  "system");
+  }
 }
 
 absl::StatusOr<LayerInfo> EngineImpl::UnloadLayer(absl::string_view name) {
@@ -252,23 +268,6 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
 void EngineImpl::Submit(std::unique_ptr<WorkItem> item) {
   const absl::Status queued = executor_.Enqueue(&item);
   if (!queued.ok()) item->done(queued);
-}
-
-// y of an answer in the numbers that the caller asked for.
-void ConvertY(DType dtype, std::vector<NamedOutput>* outputs) {
-  for (NamedOutput& output : *outputs) {
-    if (output.name != "y" || dtype == output.dtype) continue;
-    const size_t count = output.data.size() / sizeof(float);
-    std::string narrow(count * sizeof(uint16_t), 0);
-    auto* place = reinterpret_cast<uint16_t*>(narrow.data());
-    if (dtype == DType::kBF16) {
-      ToBf16(output.floats(), static_cast<int64_t>(count), place);
-    } else {
-      for (size_t i = 0; i < count; ++i) place[i] = FloatToF16(output.floats()[i]);
-    }
-    output.dtype = dtype;
-    output.data = std::move(narrow);
-  }
 }
 
 void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
@@ -426,7 +425,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
         "kernel: must be one that this machine can run; was ", KernelPathName(kernel)));
   }
   Clock* clock = options.clock == nullptr ? Clock::System() : options.clock;
-  return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+  const int64_t threads = budget->threads;
+  try {
+    return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("threads: must be as many as the system allows; was ", threads, " and ",
+                     error.code().message()));
+  }
 }
 
 std::string IsaName() { return OneDnnIsaName(); }

@@ -87,7 +87,8 @@ struct LoadOptions {
 // the engine in a way that waits.
 class Engine {
  public:
-  // INVALID_ARGUMENT for options out of range; UNIMPLEMENTED if a forced kernel can't run here.
+  // INVALID_ARGUMENT for options out of range; UNIMPLEMENTED if a forced kernel can't run here;
+  // RESOURCE_EXHAUSTED if the system gives no thread.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
 
   // Waits for the running pass; what is queued is answered UNAVAILABLE.

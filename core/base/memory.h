@@ -16,7 +16,7 @@ namespace headwise {
 class MappedBytes {
  public:
   MappedBytes() = default;
-  explicit MappedBytes(int64_t size);  // CHECK-fails if the system has no memory
+  explicit MappedBytes(int64_t size);  // throws std::bad_alloc if the system has no memory
   ~MappedBytes();
   MappedBytes(MappedBytes&& other) noexcept;
   MappedBytes& operator=(MappedBytes&& other) noexcept;
@@ -30,6 +30,10 @@ class MappedBytes {
     return static_cast<const T*>(data_);
   }
   int64_t size() const { return size_; }
+
+  // For tests: from now on every allocation of this process asks `refuses` first; true: it fails.
+  // Null: none does.
+  static void SetFault(bool (*refuses)());
 
  private:
   void Release();
@@ -70,8 +74,9 @@ class Scratch {
   static inline std::atomic<int64_t> total_bytes_{0};
 
   void Resize(int64_t size) {
-    total_bytes_.fetch_add(size - bytes_.size(), std::memory_order_relaxed);
+    const int64_t before = bytes_.size();
     bytes_ = MappedBytes(size);
+    total_bytes_.fetch_add(size - before, std::memory_order_relaxed);
   }
 
   MappedBytes bytes_;

@@ -39,12 +39,19 @@ void AskForLongSlices() {
 void UseOneOpenMpThread() { omp_set_num_threads(1); }
 
 WorkerPool::WorkerPool(int threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
-  for (int worker = 1; worker < threads; ++worker) {
-    helpers_.emplace_back([this, worker] { HelperLoop(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      helpers_.emplace_back([this, worker] { HelperLoop(worker); });
+    }
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { Stop(); }
+
+void WorkerPool::Stop() {
   stop_.store(true);
   generation_.fetch_add(1);
   {

@@ -20,7 +20,7 @@ class WorkerPool {
  public:
   using Task = absl::FunctionRef<void(int64_t task, int worker)>;
 
-  // threads >= 1. With `cpus`, worker i stays on cpus[i % size] where the system allows it.
+  // threads >= 1. Throws std::system_error if the system gives no thread. With `cpus`, worker i stays on cpus[i % size] where the system allows it.
   explicit WorkerPool(int threads, std::vector<int> cpus = {});
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -36,6 +36,7 @@ class WorkerPool {
   void Run(int64_t count, Task task);
 
  private:
+  void Stop();
   void Prepare(int worker) const;
   void HelperLoop(int worker);
   void WaitForHelpers();

@@ -2,8 +2,10 @@
 #include "core/batch/pass.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
+#include "core/base/refusal.h"
 #include "core/kernel/project_out.h"
 
 namespace headwise {
@@ -54,6 +56,16 @@ void Pass::SetBetweenBlocks(bool on) {
 }
 
 Pass::Outcome Pass::Run() {
+  try {
+    RunStages();
+  } catch (const std::bad_alloc&) {
+    out_of_memory_.store(true);
+  }
+  SetBetweenBlocks(false);
+  return Answer();
+}
+
+void Pass::RunStages() {
   Pack();
   SetBetweenBlocks(true);
   const int64_t pack_us = absl::ToInt64Microseconds(clock_->Now() - started_);
@@ -63,8 +75,6 @@ Pass::Outcome Pass::Run() {
   ProjectOut();
   Ablate();
   Unpack();
-  SetBetweenBlocks(false);
-  return Answer();
 }
 
 bool Pass::Dead(Member* member) {
@@ -94,9 +104,16 @@ void Pass::RunTasks(int64_t count, Task task) {
       stop.store(true, std::memory_order_relaxed);
       return;
     }
-    task(i, &memory_->workers[static_cast<size_t>(worker)]);
+    try {
+      task(i, &memory_->workers[static_cast<size_t>(worker)]);
+    } catch (const std::bad_alloc&) {
+      out_of_memory_.store(true);
+      stop.store(true, std::memory_order_relaxed);
+      return;
+    }
     if (between_tasks_) between_tasks_(worker);
   });
+  if (out_of_memory_.load()) throw std::bad_alloc();
 }
 
 // Row blocks of a projection, cut over column blocks too where one would take too long or where
@@ -219,7 +236,12 @@ Pass::Outcome Pass::Answer() {
     info.batch_tokens = data_.query_rows;
     info.queue_us = std::max<int64_t>(0, absl::ToInt64Microseconds(started_ - item.accepted));
     info.compute_us = compute_us;
-    const absl::Status alive = item.Alive(clock_->Now());
+    absl::Status alive = item.Alive(clock_->Now());
+    if (out_of_memory_.load()) {
+      alive.Update(Refuse(Refusal::kRequestBytes,
+                          "memory: must be there for the buffers of the pass, retry later; was "
+                          "refused by the system"));
+    }
     if (!alive.ok()) {
       complete = false;
       item.done(alive);

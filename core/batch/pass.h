@@ -51,7 +51,8 @@ class Pass {
     absl::Duration took;    // of the stages
   };
 
-  // Runs all stages, then answers every request.
+  // Runs all stages, then answers every request: RESOURCE_EXHAUSTED where the system had no memory
+  // for the pass's buffers.
   Outcome Run();
 
  private:
@@ -76,6 +77,7 @@ class Pass {
 
   const AttentionLayer& layer() const { return *members_.front()->item->layer; }
 
+  void RunStages();
   void Pack();
   void PackMember(Member* member);
   void PlaceSequence(Member* member, size_t index, int64_t* mask_offset);
@@ -116,7 +118,8 @@ class Pass {
 
   // Gives each worker's scratch its `between_blocks`, or takes it away.
   void SetBetweenBlocks(bool on);
-  // Runs tasks on the pool; skips the rest once no request is left alive.
+  // Runs tasks on the pool; skips the rest once no request is left alive. Throws std::bad_alloc, on
+  // the calling thread, if one of them did.
   void RunTasks(int64_t count, Task task);
   bool Dead(Member* member);
   bool AllDead();
@@ -128,6 +131,7 @@ class Pass {
   const Clock* const clock_;
   const BetweenTasks between_tasks_;
   const absl::Time started_;
+  std::atomic<bool> out_of_memory_{false};
   PassData data_;
 };
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +13,8 @@
 
 namespace headwise {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Scores never exist beyond a tile: a forward of T 4096 takes far less than its T x S tensor.
 TEST(Memory, ForwardAtT4096NeedsLessThanATenthOfItsScores) {
@@ -61,6 +65,21 @@ TEST(Cases, S8_TwoHundredRoundsOfLoadAndUnloadKeepNothing) {
   EXPECT_LE(resident, after_20 + (int64_t{32} << 20));
   EXPECT_LE(static_cast<double>(resident), 1.05 * static_cast<double>(after_5))
       << resident << " bytes, after five rounds " << after_5;
+}
+
+TEST(Memory, ThreadsThatTheSystemRefusesEndTheStartWithTheReason) {
+  // A thousand stacks don't fit.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limit{rlim_t{4} << 30, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  const CommandResult result = RunProgram(
+      "headwise-server",
+      {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--threads", "1024"});
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("RESOURCE_EXHAUSTED: threads: must be as many as the system "
+                                    "allows; was 1024"));
 }
 
 }  // namespace
