@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "server/caller.h"
 #include "server/logging.h"
+#include "server/rights.h"
 #include "server/status.h"
 
 namespace headwise {
@@ -50,6 +51,11 @@ Call::~Call() {
 }
 
 absl::Status Call::Admit() {
+  const Right needed = RightFor(absl::StrCat("/headwise.v1.Headwise/", method_));
+  if (needed == Right::kAdmin && !services_.takes_admin_calls) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "method: must be called at an address of --admin-listen; was ", method_, " elsewhere"));
+  }
   admitted_ = services_.calls->Enter(this);
   if (admitted_) return absl::OkStatus();
   return absl::UnavailableError("server: is draining and takes no new calls; was " +

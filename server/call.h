@@ -35,6 +35,7 @@ struct Services {
   const ServerOptions* options = nullptr;
   std::atomic<int64_t>* upload_bytes = nullptr;  // announced by the uploads under way
   RequestMemory* memory = nullptr;
+  bool takes_admin_calls = true;  // at the addresses that these serve
 };
 
 // The part of a call that has nothing to do with its messages: admission, request id, deadline,
@@ -47,7 +48,7 @@ class Call : public LiveCall {
        absl::string_view layer);
   ~Call() override;
 
-  // UNAVAILABLE while the server drains.
+  // UNAVAILABLE while the server drains, PERMISSION_DENIED for what only other addresses take.
   absl::Status Admit();
 
   // The key `headwise-request-id`, else `field`, else a made-up one. INVALID_ARGUMENT for what

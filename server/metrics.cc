@@ -106,7 +106,8 @@ Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures
             {"onednn", OneDnnVersion()}})
       .Set(1);
   for (const char* reason : {"QUEUE_FULL", "LAYER_QUEUE_FULL", "CLIENT_LIMIT", "REQUEST_MEMORY",
-                             "LAYER_MEMORY", "LIMIT_EXCEEDED", "NOT_READY"}) {
+                             "LAYER_MEMORY", "LIMIT_EXCEEDED", "NOT_READY", "NO_VALID_TOKEN",
+                             "NO_RIGHT"}) {
     refusals_.Add({{"reason", reason}});
   }
   MutexLock lock(&mu_);
@@ -170,9 +171,14 @@ void Metrics::ObserveStages(const std::string& layer, const CallRecord& call) {
 
 // The reasons of these codes are a fixed set.
 void Metrics::CountRefusal(const absl::Status& status, absl::Duration took) {
+  if (absl::IsPermissionDenied(status)) return RecordDenied(status);
   if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return;
   refusals_.Add({{"reason", ReasonOf(status)}}).Increment();
   refusal_seconds_.Observe(absl::ToDoubleSeconds(took));
+}
+
+void Metrics::RecordDenied(const absl::Status& status) {
+  refusals_.Add({{"reason", ReasonOf(status)}}).Increment();
 }
 
 void Metrics::Record(const CallRecord& call) {

@@ -54,6 +54,9 @@ class Metrics {
 
   void Record(const CallRecord& call);
 
+  // A call that ended before any handler saw it, for want of a token or a right.
+  void RecordDenied(const absl::Status& status);
+
   // The set of loaded layers may have changed.
   void Refresh();
 

@@ -38,6 +38,10 @@ const char* ReasonOfCode(const absl::Status& status) {
       return "CALL_CANCELLED";
     case absl::StatusCode::kUnavailable:
       return "NOT_READY";
+    case absl::StatusCode::kUnauthenticated:
+      return "NO_VALID_TOKEN";
+    case absl::StatusCode::kPermissionDenied:
+      return "NO_RIGHT";
     case absl::StatusCode::kFailedPrecondition:
       return "WRONG_STATE";
     default:

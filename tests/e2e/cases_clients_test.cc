@@ -29,20 +29,20 @@ v1::ForwardRequest Request(int64_t length) {
   return MakeForwardRequest("layer", RandomFloats(length * kWidth, 7), {length});
 }
 
-// A call on its way. Its objects live until it has ended, whatever becomes of it.
+// A call on its way. Whoever waits for it and gRPC's callback share it.
 struct StartedCall {
   grpc::ClientContext context;
   v1::ForwardResponse response;
   std::promise<grpc::Status> ended;
 };
 
-std::future<grpc::Status> Start(v1::Headwise::Stub* stub, const v1::ForwardRequest& request,
-                                StartedCall* call) {
+std::shared_ptr<StartedCall> Start(v1::Headwise::Stub* stub, const v1::ForwardRequest& request) {
+  auto call = std::make_shared<StartedCall>();
   call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   stub->async()->Forward(&call->context, &request, &call->response, [call](grpc::Status status) {
     call->ended.set_value(std::move(status));
   });
-  return call->ended.get_future();
+  return call;
 }
 
 // Starts `count` calls one after the other, and cancels each after 0 to 5 ms. Every one of them must
@@ -51,11 +51,10 @@ void CallAndCancel(v1::Headwise::Stub* stub, int count, uint32_t seed) {
   const v1::ForwardRequest request = Request(kLength);
   std::mt19937 random(seed);
   for (int i = 0; i < count; ++i) {
-    StartedCall call;
-    std::future<grpc::Status> ended = Start(stub, request, &call);
+    const std::shared_ptr<StartedCall> call = Start(stub, request);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));
-    call.context.TryCancel();
-    const grpc::StatusCode code = ended.get().error_code();
+    call->context.TryCancel();
+    const grpc::StatusCode code = call->ended.get_future().get().error_code();
     EXPECT_TRUE(code == grpc::StatusCode::OK || code == grpc::StatusCode::CANCELLED ||
                 code == grpc::StatusCode::UNAVAILABLE)
         << code;
@@ -94,24 +93,23 @@ TEST(Cases, S3_CancelledCallsAndAStopInTheMiddleLeaveNothing) {
   const auto stub = v1::Headwise::NewStub(
       grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
   const v1::ForwardRequest request = Request(kKeptLength);
-  std::vector<std::unique_ptr<StartedCall>> calls;
-  std::vector<std::future<grpc::Status>> kept;
+  std::vector<std::shared_ptr<StartedCall>> kept;
   const auto keep = [&] {
-    for (int i = 0; i < kKept; ++i) {
-      calls.push_back(std::make_unique<StartedCall>());
-      kept.push_back(Start(stub.get(), request, calls.back().get()));
+    kept.clear();
+    for (int i = 0; i < kKept; ++i) kept.push_back(Start(stub.get(), request));
+  };
+  const auto expect_answers = [&] {
+    for (const std::shared_ptr<StartedCall>& call : kept) {
+      const grpc::Status status = call->ended.get_future().get();
+      EXPECT_TRUE(status.ok()) << status.error_message();
     }
   };
   {
     const Cancellers cancellers(stub.get(), kThreads, kCancelled);
     keep();
   }
-  for (auto& call : kept) {
-    const grpc::Status status = call.get();
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
+  expect_answers();
   WaitUntilNobodyCalls(server);
-  kept.clear();
   const double answered = server.Metric("headwise_requests_total");
   keep();
   // Accepted is what lives or has been answered.
@@ -124,10 +122,7 @@ TEST(Cases, S3_CancelledCallsAndAStopInTheMiddleLeaveNothing) {
   {
     const Cancellers cancellers(stub.get(), kThreads, kCancelled);
     server.Signal(SIGTERM);
-    for (auto& call : kept) {
-      const grpc::Status status = call.get();
-      EXPECT_TRUE(status.ok()) << status.error_message();
-    }
+    expect_answers();
   }
   EXPECT_EQ(server.WaitForExit(30.0), 0) << server.Log();
 }

@@ -100,12 +100,12 @@ TEST_F(AdmissionRpc, RequestsInMemoryAreBounded) {
   std::thread caller([&] {
     grpc::ClientContext context;
     v1::ForwardResponse response;
-    first = stub_->Forward(&context, ToyForward(40'000), &response);  // 640,000 bytes
+    first = stub_->Forward(&context, ToyForward(25'000), &response);  // twice 400,000 bytes
   });
   engine_.AwaitWaiting(1);
   grpc::ClientContext context;
   v1::ForwardResponse response;
-  const grpc::Status second = stub_->Forward(&context, ToyForward(40'000), &response);
+  const grpc::Status second = stub_->Forward(&context, ToyForward(25'000), &response);
   EXPECT_EQ(second.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(second.error_message(), HasSubstr("--request-budget-bytes"));
   engine_.Release();

@@ -156,7 +156,7 @@ TEST_F(ForwardStreamRpc, AStreamThatIsCancelledForgetsWhatWaitsForRoom) {
   StartReady(options);
   engine_.Hold();
   const auto stream = Open();
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->Write(Named(absl::StrCat(i), 5)));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(stream->Write(Named(absl::StrCat(i), 5)));
   engine_.AwaitWaiting(1);
   context_.TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
