@@ -20,11 +20,11 @@ constexpr absl::string_view kClearLine = "\r\033[K";  // wipes what progress has
 const std::vector<Flag>& GlobalFlags() {
   static const auto* flags = [] {
     auto* list = new std::vector<Flag>{
-      {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
-      {"timeout", "30s", "longest wait for a call"},
-      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
-      {"json", "", "one JSON object instead of tables"},
-      {"help", "", "this text"},
+        {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
+        {"timeout", "30s", "longest wait for a call"},
+        {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
+        {"json", "", "one JSON object instead of tables"},
+        {"help", "", "this text"},
     };
     list->insert(list->end(), SecurityFlags().begin(), SecurityFlags().end());
     return list;

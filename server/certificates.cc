@@ -53,9 +53,8 @@ absl::Status Refused(const char* flag, const char* rule, const char* was) {
 }
 
 absl::Status SystemError(const char* what, const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("tls: the folder for gRPC must be writable; was ", path, ": ", what, ": ",
-                   std::strerror(errno)));
+  return absl::UnavailableError(absl::StrCat("tls: the folder for gRPC must be writable; was ",
+                                             path, ": ", what, ": ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -129,7 +128,8 @@ absl::Status CertificateFolder::Link(const std::string& text, const std::string&
                                      Generation* generation) const {
   UniqueFd file(memfd_create(name.c_str(), MFD_CLOEXEC));
   const std::string path = absl::StrCat(generation->folder, "/", name);
-  if (!file.ok() || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  if (!file.ok() ||
+      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return SystemError("memfd", path);
   }
   // gRPC tells by the whole seconds of these whether what it has read belongs together.
@@ -150,10 +150,11 @@ absl::Status CertificateFolder::Publish(const Certificates& certificates) {
   absl::Status status = Link(certificates.key, kKey, &generation);
   status.Update(Link(certificates.chain, kChain, &generation));
   status.Update(Link(certificates.client_ca, kClientCa, &generation));
-  const std::string next = absl::StrCat(path_, "/next"), current = absl::StrCat(path_, "/", kCurrent);
+  const std::string next = absl::StrCat(path_, "/next"),
+                    current = absl::StrCat(path_, "/", kCurrent);
   const std::string target = absl::StrCat(published_);
-  if (status.ok() && (symlink(target.c_str(), next.c_str()) != 0 ||
-                      rename(next.c_str(), current.c_str()) != 0)) {
+  if (status.ok() &&
+      (symlink(target.c_str(), next.c_str()) != 0 || rename(next.c_str(), current.c_str()) != 0)) {
     status = SystemError("rename", current);
   }
   if (!status.ok()) {

@@ -73,8 +73,8 @@ absl::Status Front::Bind(const char* flag, const std::string& listen) {
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || std::find(ports_.begin(), ports_.end(), 0) != ports_.end()) {
     grpc_.reset();
-    return absl::UnavailableError(absl::StrCat(
-        flag, ": must be a HOST:PORT or unix:PATH that is free; was ", listen));
+    return absl::UnavailableError(
+        absl::StrCat(flag, ": must be a HOST:PORT or unix:PATH that is free; was ", listen));
   }
   return absl::OkStatus();
 }

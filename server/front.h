@@ -47,7 +47,9 @@ class Front {
 
  private:
   explicit Front(const FrontParts& parts, const Services& services)
-      : parts_(parts), services_(services), service_(&services_, parts.startup),
+      : parts_(parts),
+        services_(services),
+        service_(&services_, parts.startup),
         health_service_(parts.health) {}
   absl::Status AddPorts(const char* flag, const std::string& listen, grpc::ServerBuilder* builder);
   void SetLimits(grpc::ServerBuilder* builder) const;

@@ -105,9 +105,9 @@ Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures
             {"kernel", KernelPathName(engine->kernel())},
             {"onednn", OneDnnVersion()}})
       .Set(1);
-  for (const char* reason : {"QUEUE_FULL", "LAYER_QUEUE_FULL", "CLIENT_LIMIT", "REQUEST_MEMORY",
-                             "LAYER_MEMORY", "LIMIT_EXCEEDED", "NOT_READY", "NO_VALID_TOKEN",
-                             "NO_RIGHT"}) {
+  for (const char* reason :
+       {"QUEUE_FULL", "LAYER_QUEUE_FULL", "CLIENT_LIMIT", "REQUEST_MEMORY", "LAYER_MEMORY",
+        "LIMIT_EXCEEDED", "NOT_READY", "NO_VALID_TOKEN", "NO_RIGHT"}) {
     refusals_.Add({{"reason", reason}});
   }
   MutexLock lock(&mu_);

@@ -93,9 +93,9 @@ class TokenCheck final : public grpc::AuthMetadataProcessor {
                        count == 0 ? "absent" : (count == 1 ? "another" : "there several times")));
     }
     if (right >= needed) return absl::OkStatus();
-    return absl::PermissionDeniedError(absl::StrCat("authorization: must be a token with the right ",
-                                                    RightName(needed), " for ", Printable(method),
-                                                    "; was one with ", RightName(right)));
+    return absl::PermissionDeniedError(
+        absl::StrCat("authorization: must be a token with the right ", RightName(needed), " for ",
+                     Printable(method), "; was one with ", RightName(right)));
   }
 
   const std::shared_ptr<const TokenBox> tokens_;

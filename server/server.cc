@@ -38,7 +38,7 @@ constexpr std::chrono::seconds kAbortTime{5};
 constexpr std::chrono::seconds kHurriedAbortTime{1};
 
 // How often an idle server looks whether it has memory to give back.
-constexpr std::chrono::seconds kTidyUp{5};
+constexpr std::chrono::seconds kTidyUp{2};
 
 class ServerImpl final : public Server {
  public:
@@ -48,8 +48,8 @@ class ServerImpl final : public Server {
         health_([this](absl::string_view name) { return HealthOf(name); }),
         memory_(options.request_budget_bytes),
         metrics_(
-            engine, kVersion, [this] { return MemoryByKind(); },
-            [this] { return calls_.live(); }) {}
+            engine, kVersion, [this] { return MemoryByKind(); }, [this] { return calls_.live(); }) {
+  }
 
   ~ServerImpl() override {
     BeginDrain();

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/flags.h"
 #include "client/channel_security.h"
+#include "client/flags.h"
 #include "client/load/runner.h"
 
 namespace headwise::client {

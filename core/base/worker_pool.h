@@ -20,7 +20,8 @@ class WorkerPool {
  public:
   using Task = absl::FunctionRef<void(int64_t task, int worker)>;
 
-  // threads >= 1. Throws std::system_error if the system gives no thread. With `cpus`, worker i stays on cpus[i % size] where the system allows it.
+  // threads >= 1. Throws std::system_error if the system gives no thread. With `cpus`, worker i
+  // stays on cpus[i % size] where the system allows it.
   explicit WorkerPool(int threads, std::vector<int> cpus = {});
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;

@@ -54,9 +54,10 @@ struct ExecutorStats {
 // whose turn it is (WorkQueue) and all that fit. There is no timer unless `batch_delay` asks for
 // one: an idle executor starts a lone request at once. Thread-safe.
 //
-// A pass of long requests doesn't hold up short ones: between two of its tasks, or two key blocks of
-// one, a worker runs a pass of what is short, or of higher priority, while the others go on. Such a worker then
-// gives the long pass at least as much time as the short one took, so both get on.
+// A pass of long requests doesn't hold up short ones: between two of its tasks, or two key blocks
+// of one, a worker runs a pass of what is short, or of higher priority, while the others go on.
+// Such a worker then gives the long pass at least as much time as the short one took, so both get
+// on.
 //
 // A request is not started if its deadline leaves less than half of the shortest time that its
 // layer ever took for as much work: it would compute for nobody, and the next one would start as

@@ -39,8 +39,8 @@ struct PassMemory {
 // Use once, from one thread.
 class Pass {
  public:
-  // Called by a worker between two tasks, or between two key blocks of one: at least every 0.1 ms of
-  // attention over long sequences. May run another pass, in memory of its own.
+  // Called by a worker between two tasks, or between two key blocks of one: at least every 0.1 ms
+  // of attention over long sequences. May run another pass, in memory of its own.
   using BetweenTasks = std::function<void(int worker)>;
 
   Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,

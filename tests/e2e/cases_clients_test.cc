@@ -39,14 +39,13 @@ struct StartedCall {
 std::shared_ptr<StartedCall> Start(v1::Headwise::Stub* stub, const v1::ForwardRequest& request) {
   auto call = std::make_shared<StartedCall>();
   call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  stub->async()->Forward(&call->context, &request, &call->response, [call](grpc::Status status) {
-    call->ended.set_value(std::move(status));
-  });
+  stub->async()->Forward(&call->context, &request, &call->response,
+                         [call](grpc::Status status) { call->ended.set_value(std::move(status)); });
   return call;
 }
 
-// Starts `count` calls one after the other, and cancels each after 0 to 5 ms. Every one of them must
-// end, as anything but an error of its own.
+// Starts `count` calls one after the other, and cancels each after 0 to 5 ms. Every one of them
+// must end, as anything but an error of its own.
 void CallAndCancel(v1::Headwise::Stub* stub, int count, uint32_t seed) {
   const v1::ForwardRequest request = Request(kLength);
   std::mt19937 random(seed);

@@ -73,9 +73,9 @@ TEST(Memory, ThreadsThatTheSystemRefusesEndTheStartWithTheReason) {
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   const rlimit limit{rlim_t{4} << 30, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-  const CommandResult result = RunProgram(
-      "headwise-server",
-      {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--threads", "1024"});
+  const CommandResult result =
+      RunProgram("headwise-server",
+                 {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--threads", "1024"});
   setrlimit(RLIMIT_AS, &before);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("RESOURCE_EXHAUSTED: threads: must be as many as the system "

@@ -231,7 +231,7 @@ class UnequalWork : public ::testing::Test {
 TEST_F(UnequalWork, ShortRequestsGoOnBesideALongOne) {
   // Other programs on the machine may spoil a measurement or two.
   Figures figures;
-  for (int attempt = 0; attempt < 5 && !figures.hold(); ++attempt) figures = Measure();
+  for (int attempt = 0; attempt < 8 && !figures.hold(); ++attempt) figures = Measure();
   RecordProperty("idle_p99_us", static_cast<int>(1e6 * figures.idle_p99_s));
   RecordProperty("beside_p90_us", static_cast<int>(1e6 * figures.beside_p90_s));
   RecordProperty("beside_p99_us", static_cast<int>(1e6 * figures.beside_p99_s));
@@ -240,9 +240,9 @@ TEST_F(UnequalWork, ShortRequestsGoOnBesideALongOne) {
   RecordProperty("long_over_alone_and_theirs",
                  std::to_string(figures.long_s / (figures.alone_s + figures.theirs_s)));
   EXPECT_TRUE(figures.hold()) << figures.beside_p99_s << " s beside (p99), " << figures.engine_p99_s
-                              << " s of it in the engine, " << figures.idle_p99_s << " s idle; long "
-                              << figures.long_s << " s, alone " << figures.alone_s
-                              << " s and theirs " << figures.theirs_s << " s";
+                              << " s of it in the engine, " << figures.idle_p99_s
+                              << " s idle; long " << figures.long_s << " s, alone "
+                              << figures.alone_s << " s and theirs " << figures.theirs_s << " s";
 }
 
 }  // namespace

@@ -123,7 +123,8 @@ ServerProcess::ServerProcess(std::vector<std::string> arguments) {
   }
   const std::vector<std::string> words =
       absl::StrSplit(line.substr(0, line.find('\n')), ' ');  // listening A metrics B [admin C]
-  CHECK((words.size() == 4 || (words.size() == 6 && words[4] == "admin")) && words[0] == "listening" && words[2] == "metrics")
+  CHECK((words.size() == 4 || (words.size() == 6 && words[4] == "admin")) &&
+        words[0] == "listening" && words[2] == "metrics")
       << "first line: " << line << "\n"
       << Log();
   address_ = words[1];

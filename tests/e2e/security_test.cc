@@ -75,7 +75,9 @@ class Doors {
   static v1::ForwardRequest Request() {
     return MakeForwardRequest("two-head", RandomFloats(3 * 4, 1), {3});
   }
-  static absl::Status Forward(client::Client* client) { return client->Forward(Request()).status(); }
+  static absl::Status Forward(client::Client* client) {
+    return client->Forward(Request()).status();
+  }
 
   const CertificateAuthority authority_;
   const TempDir files_;
@@ -203,8 +205,8 @@ TEST_F(TokenDoors, EachTokenMayDoWhatItsRightSays) {
   using Code = absl::StatusCode;
   const std::vector<std::pair<std::string, std::vector<Code>>> callers = {
       {"", {Code::kUnauthenticated, Code::kUnauthenticated, Code::kUnauthenticated}},
-      {"forward-0123456788", {Code::kUnauthenticated, Code::kUnauthenticated,
-                              Code::kUnauthenticated}},
+      {"forward-0123456788",
+       {Code::kUnauthenticated, Code::kUnauthenticated, Code::kUnauthenticated}},
       {kForwardToken, {Code::kOk, Code::kPermissionDenied, Code::kPermissionDenied}},
       {kAnalyzeToken, {Code::kOk, Code::kOk, Code::kPermissionDenied}},
       {kAdminToken, {Code::kOk, Code::kOk, Code::kOk}}};
@@ -243,8 +245,7 @@ TEST_F(TokenDoors, TheFileIsReadAgainAndABadOneIsNot) {
 TEST_F(TokenDoors, OverAUnixSocketTokensCountTooAndNeedNoTls) {
   files_.Write("tokens", absl::StrCat("forward ", kForwardToken, "\n"));
   const std::string address = absl::StrCat("unix:", files_.Path("h.sock"));
-  ServerProcess server(
-      {"--listen", address, "--demo", "--token-file", files_.Path("tokens")});
+  ServerProcess server({"--listen", address, "--demo", "--token-file", files_.Path("tokens")});
   client::ClientOptions options;
   const auto nobody = Connect(address, options);
   WaitUntilReady(nobody.get());
@@ -256,9 +257,9 @@ TEST_F(TokenDoors, OverAUnixSocketTokensCountTooAndNeedNoTls) {
 
 TEST_F(TokenDoors, NoTokenCrossesTheNetworkInTheOpen) {
   files_.Write("tokens", absl::StrCat("forward ", kForwardToken, "\n"));
-  const CommandResult server =
-      RunProgram("headwise-server", {"--listen", "127.0.0.1:0", "--metrics", "", "--token-file",
-                                     files_.Path("tokens")});
+  const CommandResult server = RunProgram(
+      "headwise-server",
+      {"--listen", "127.0.0.1:0", "--metrics", "", "--token-file", files_.Path("tokens")});
   EXPECT_EQ(server.exit_code, 1);
   EXPECT_THAT(server.err, HasSubstr("token-file: must come with --tls-cert"));
   files_.Write("token", kForwardToken);

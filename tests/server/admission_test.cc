@@ -64,8 +64,8 @@ TEST(Refusals, TheDelayIsHalfTheBacklogWithinBounds) {
   EXPECT_EQ(RetryDelay(absl::ZeroDuration()), absl::Milliseconds(10));
   EXPECT_EQ(RetryDelay(absl::Hours(1)), absl::Seconds(30));
   google::rpc::Status details;
-  const grpc::Status status = ToGrpcStatus(absl::UnavailableError("server: is draining"),
-                                           absl::Milliseconds(1250));
+  const grpc::Status status =
+      ToGrpcStatus(absl::UnavailableError("server: is draining"), absl::Milliseconds(1250));
   ASSERT_TRUE(details.ParseFromString(status.error_details()));
   google::rpc::RetryInfo retry;
   ASSERT_TRUE(details.details(1).UnpackTo(&retry));

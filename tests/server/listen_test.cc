@@ -23,7 +23,8 @@ TEST(Listen, AddressesByCommas) {
   EXPECT_THAT(*ParseListen("listen", "127.0.0.1:0,unix:/run/h.sock"),
               ElementsAre("127.0.0.1:0", "unix:/run/h.sock"));
   for (const char* text : {"", ",", "unix:", "8500", "127.0.0.1:1,nothing"}) {
-    EXPECT_EQ(ParseListen("listen", text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(ParseListen("listen", text).status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
   }
   std::string too_long = "unix:/";
   too_long.resize(120, 'x');

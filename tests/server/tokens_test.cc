@@ -43,15 +43,14 @@ TEST(Rights, EveryMethodHasOne) {
 
 TEST(Rights, ProbesNeedNoneAndWhatIsUnknownIsNotOpen) {
   EXPECT_EQ(RightFor("/grpc.health.v1.Health/Check"), Right::kNone);
-  EXPECT_EQ(RightFor("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
-            Right::kForward);
+  EXPECT_EQ(RightFor("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), Right::kForward);
   EXPECT_EQ(RightFor("/headwise.v1.Headwise/New"), Right::kAdmin);
   EXPECT_EQ(RightFor(""), Right::kForward);
 }
 
 TEST(TokensTest, FindsEachWithItsRight) {
-  const auto tokens = Tokens::Parse(absl::StrCat("# callers\n\nforward ", kForwardToken,
-                                                 "\r\n  admin\t", kAdminToken, "  "));
+  const auto tokens = Tokens::Parse(
+      absl::StrCat("# callers\n\nforward ", kForwardToken, "\r\n  admin\t", kAdminToken, "  "));
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_EQ(tokens->Find(kForwardToken), Right::kForward);
   EXPECT_EQ(tokens->Find(kAdminToken), Right::kAdmin);

@@ -77,8 +77,7 @@ TEST_P(MemoryFault, ALoadIsRefusedAndLeavesNothing) {
     LoadOptions options;
     options.name = "layer";
     options.dtype = DType::kI8;
-    const absl::Status loaded =
-        engine->LoadLayer(options, layer.spec, tensors.roles()).status();
+    const absl::Status loaded = engine->LoadLayer(options, layer.spec, tensors.roles()).status();
     reached_end = !Failed();
     MappedBytes::SetFault(nullptr);
     if (!loaded.ok()) {

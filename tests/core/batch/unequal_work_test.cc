@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Short requests beside long ones, and urgent ones beside sweeps.
 #include <gtest/gtest.h>
-
 #include <time.h>
 
 #include <algorithm>
@@ -130,9 +129,7 @@ class LongTask : public UnequalWork {
  protected:
   static constexpr int64_t kQueries = 64, kKeys = 1'000'000;
 
-  LongTask() {
-    Load(engine_.get(), "one", RandomLayer(BasicSpec(kSlowWidth, 1), 6));
-  }
+  LongTask() { Load(engine_.get(), "one", RandomLayer(BasicSpec(kSlowWidth, 1), 6)); }
   ForwardRequest OneTask() {
     TestInput input(kSlowWidth, RandomFloats(kQueries * kSlowWidth, 7));
     input.Memory(kSlowWidth, RandomFloats(kKeys * kSlowWidth, 8), {kKeys});

@@ -39,8 +39,8 @@ TestLayer ValueLayer(int64_t d_model, int64_t width, const Floats& wv, const Flo
   return layer;
 }
 
-// The largest numbers of 8 bits: sums of pairs in 16 bits would stop at 32,767, or give 510 when the
-// shift is taken off afterwards. v is kept in bf16, to 1 in 256.
+// The largest numbers of 8 bits: sums of pairs in 16 bits would stop at 32,767, or give 510 when
+// the shift is taken off afterwards. v is kept in bf16, to 1 in 256.
 TEST(Cases, Q1_SumsOf8BitsDoNotSaturate) {
   const TestLayer layer = ValueLayer(4, 4, Floats(16, 127.0f), Identity(4));
   const Floats y = RunYIn(DType::kI8, layer, TestInput(4, Floats(4, 127.0f)));
@@ -51,8 +51,10 @@ TEST(Cases, Q2_EachRowHasItsOwnScale) {
   const TestLayer layer = ValueLayer(2, 2, Identity(2), Identity(2));
   const Floats request = {1.0f, 0.3f};
   const Floats alone = RunYIn(DType::kI8, layer, TestInput(2, request));
-  EXPECT_THAT(alone, ElementsAre(::testing::FloatEq(1.0f), ::testing::FloatNear(38.0f / 127, 1e-6f)));
-  // Beside a hundred: in the same sequence (which is causal, so that it isn't seen), in another one.
+  EXPECT_THAT(alone,
+              ElementsAre(::testing::FloatEq(1.0f), ::testing::FloatNear(38.0f / 127, 1e-6f)));
+  // Beside a hundred: in the same sequence (which is causal, so that it isn't seen), in another
+  // one.
   TestInput both(2, {1.0f, 0.3f, 100.0f, 100.0f}, {1, 1});
   TestInput behind(2, {1.0f, 0.3f, 100.0f, 100.0f});
   behind.Causal(CausalMode::kTopLeft);
@@ -67,7 +69,8 @@ TEST(Cases, Q4_ScalesOfWeightsFollowTheOutputChannel) {
   const TestLayer square = ValueLayer(2, 2, {127, 127, 1, 1}, Identity(2));
   EXPECT_THAT(RunYIn(DType::kI8, square, TestInput(2, {1, 1})), ElementsAre(Near(254), Near(2)));
   const TestLayer wide = ValueLayer(3, 2, {127, 127, 127, 1, 1, 1}, {1, 0, 0, 1, 0, 0});
-  EXPECT_THAT(RunYIn(DType::kI8, wide, TestInput(3, {1, 1, 0})), ElementsAre(Near(254), Near(2), 0.0f));
+  EXPECT_THAT(RunYIn(DType::kI8, wide, TestInput(3, {1, 1, 0})),
+              ElementsAre(Near(254), Near(2), 0.0f));
 }
 
 TEST(Cases, Q5_WeightsOfAttentionAreNoBytes) {
