@@ -97,8 +97,8 @@ void CheckAgree(const ForwardResult& a, const ForwardResult& b, double tolerance
     const double allowed = tolerance * LargestOf(values);
     for (size_t i = 0; i < values.size(); ++i) {
       const double difference = std::abs(double{values[i]} - double{others[i]});
-      CHECK(difference <= allowed) << name << " at " << i << ": " << values[i] << " and "
-                                   << others[i];
+      CHECK(difference <= allowed)
+          << name << " at " << i << ": " << values[i] << " and " << others[i];
     }
   }
 }

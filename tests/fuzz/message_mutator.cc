@@ -76,11 +76,10 @@ class Mutation {
 
   // Small numbers mean most here; the rest are edges of types.
   int64_t Whole(int64_t was) {
-    constexpr int64_t kEdges[] = {std::numeric_limits<int32_t>::max(),
-                                  std::numeric_limits<int32_t>::min(),
-                                  std::numeric_limits<uint32_t>::max(),
-                                  std::numeric_limits<int64_t>::max(),
-                                  std::numeric_limits<int64_t>::min(), int64_t{1} << 31};
+    constexpr int64_t kEdges[] = {
+        std::numeric_limits<int32_t>::max(),  std::numeric_limits<int32_t>::min(),
+        std::numeric_limits<uint32_t>::max(), std::numeric_limits<int64_t>::max(),
+        std::numeric_limits<int64_t>::min(),  int64_t{1} << 31};
     switch (Below(4)) {
       case 0:
         return was + (Below(2) == 0 ? 1 : -1);
@@ -91,7 +90,13 @@ class Mutation {
     }
   }
   double Real(double was) {
-    constexpr double kEdges[] = {0.0, -0.0, 1.0, 0.5, -1.0, 1e-300, 1e300,
+    constexpr double kEdges[] = {0.0,
+                                 -0.0,
+                                 1.0,
+                                 0.5,
+                                 -1.0,
+                                 1e-300,
+                                 1e300,
                                  std::numeric_limits<double>::infinity(),
                                  std::numeric_limits<double>::quiet_NaN()};
     return Below(3) == 0 ? was * 2.0 + 1.0 : kEdges[Below(std::size(kEdges))];
@@ -113,14 +118,14 @@ class Mutation {
     const FieldDescriptor* const field = site.field;
     const bool add = at >= 0 && at == reflection.FieldSize(*message, field);
     switch (field->cpp_type()) {
-#define HEADWISE_SCALAR(CPPTYPE, Name, Type, Make)                             \
-  case FieldDescriptor::CPPTYPE: {                                             \
-    const Type was = at < 0 ? reflection.Get##Name(*message, field)            \
+#define HEADWISE_SCALAR(CPPTYPE, Name, Type, Make)                                                \
+  case FieldDescriptor::CPPTYPE: {                                                                \
+    const Type was = at < 0 ? reflection.Get##Name(*message, field)                               \
                             : (add ? Type() : reflection.GetRepeated##Name(*message, field, at)); \
-    const Type value = static_cast<Type>(Make(was));                           \
-    if (at < 0) return reflection.Set##Name(message, field, value);            \
-    if (add) return reflection.Add##Name(message, field, value);               \
-    return reflection.SetRepeated##Name(message, field, at, value);            \
+    const Type value = static_cast<Type>(Make(was));                                              \
+    if (at < 0) return reflection.Set##Name(message, field, value);                               \
+    if (add) return reflection.Add##Name(message, field, value);                                  \
+    return reflection.SetRepeated##Name(message, field, at, value);                               \
   }
       HEADWISE_SCALAR(CPPTYPE_INT32, Int32, int32_t, Whole)
       HEADWISE_SCALAR(CPPTYPE_INT64, Int64, int64_t, Whole)

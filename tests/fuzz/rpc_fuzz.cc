@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of the RPCs that take more than names: decoded, and checked against two layers, as
 // the handlers and the engine do before anything is queued. An input's first byte names the
-// message, the rest is its wire form; a seed that begins with "# NAME" has it in protobuf's text form.
+// message, the rest is its wire form; a seed that begins with "# NAME" has it in protobuf's text
+// form.
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -177,8 +178,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   for (unsigned int i = 0; i <= random() % 3; ++i) {
     headwise::MutateMessage(&random, headwise::MutateText, input.message.get());
   }
-  const std::string wire =
-      static_cast<char>(input.rpc) + input.message->SerializePartialAsString();
+  const std::string wire = static_cast<char>(input.rpc) + input.message->SerializePartialAsString();
   if (wire.size() > max_size) return size;
   std::copy(wire.begin(), wire.end(), data);
   return wire.size();
