@@ -18,13 +18,17 @@ constexpr absl::string_view kProgram = "headwise";
 constexpr absl::string_view kClearLine = "\r\033[K";  // wipes what progress has written
 
 const std::vector<Flag>& GlobalFlags() {
-  static const auto* flags = new std::vector<Flag>{
-      {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
-      {"timeout", "30s", "longest wait for a call"},
-      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
-      {"json", "", "one JSON object instead of tables"},
-      {"help", "", "this text"},
-  };
+  static const auto* flags = [] {
+    auto* list = new std::vector<Flag>{
+        {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
+        {"timeout", "30s", "longest wait for a call"},
+        {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
+        {"json", "", "one JSON object instead of tables"},
+        {"help", "", "this text"},
+    };
+    list->insert(list->end(), SecurityFlags().begin(), SecurityFlags().end());
+    return list;
+  }();
   return *flags;
 }
 
@@ -123,6 +127,7 @@ absl::Status RunVerb(const Command& command, const Environment& environment, std
   ClientOptions options;
   CLIENT_ASSIGN_OR_RETURN(options.timeout, command.args.Time("timeout", options.timeout));
   CLIENT_ASSIGN_OR_RETURN(options.client_id, command.args.ClientId("client-id"));
+  CLIENT_ASSIGN_OR_RETURN(options.security, ReadSecurity(command.args));
   CLIENT_ASSIGN_OR_RETURN(
       const std::unique_ptr<Client> client,
       environment.connect(command.args.Text("server", "127.0.0.1:8500"), options));

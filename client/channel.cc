@@ -14,23 +14,35 @@
 
 namespace headwise::client {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection,
+                                           const ChannelSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetUserAgentPrefix("headwise");
   // http_proxy is about the web: through it not even 127.0.0.1 would be reached.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  if (own_connection) {
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  } else {
+    // A name that stands for several servers: calls go round, not all to the first.
+    arguments.SetLoadBalancingPolicyName("round_robin");
+  }
+  if (!security.tls) {
+    return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  }
+  if (!security.server_name.empty()) arguments.SetSslTargetNameOverride(security.server_name);
+  return grpc::CreateCustomChannel(
+      target, grpc::SslCredentials({security.ca, security.key, security.certificate}), arguments);
 }
 
-void PrepareContext(absl::Duration timeout, const std::string& client_id,
+void PrepareContext(absl::Duration timeout, const std::string& client_id, const std::string& token,
                     grpc::ClientContext* context) {
   if (timeout != absl::InfiniteDuration()) {
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
   }
   if (!client_id.empty()) context->AddMetadata("headwise-client", client_id);
+  if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
 }
 
 absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,

@@ -21,10 +21,9 @@ namespace {
 class GrpcForwardStream : public ForwardStream {
  public:
   using ToStatus = std::function<absl::Status(const grpc::Status&)>;
-  GrpcForwardStream(v1::Headwise::Stub* stub, absl::Duration timeout, const std::string& client_id,
-                    ToStatus to_status)
+  GrpcForwardStream(v1::Headwise::Stub* stub, const ClientOptions& options, ToStatus to_status)
       : to_status_(std::move(to_status)) {
-    PrepareContext(timeout, client_id, &context_);
+    PrepareContext(options.timeout, options.client_id, options.security.token, &context_);
     stream_ = stub->ForwardStream(&context_);
   }
   ~GrpcForwardStream() override {
@@ -66,7 +65,7 @@ class GrpcClient : public Client {
   GrpcClient(std::string target, ClientOptions options)
       : target_(std::move(target)),
         options_(options),
-        channel_(MakeChannel(target_, options.own_connection)),
+        channel_(MakeChannel(target_, options.own_connection, options.security)),
         stub_(v1::Headwise::NewStub(channel_)) {}
 
   absl::StatusOr<v1::ForwardResponse> Forward(const v1::ForwardRequest& request) override {
@@ -136,8 +135,7 @@ class GrpcClient : public Client {
 
   std::unique_ptr<ForwardStream> OpenForwardStream() override {
     return std::make_unique<GrpcForwardStream>(
-        stub_.get(), options_.timeout, options_.client_id,
-        [this](const grpc::Status& status) { return Error(status); });
+        stub_.get(), options_, [this](const grpc::Status& status) { return Error(status); });
   }
 
   absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
@@ -214,7 +212,7 @@ class GrpcClient : public Client {
 
  private:
   void Prepare(grpc::ClientContext* context) const {
-    PrepareContext(options_.timeout, options_.client_id, context);
+    PrepareContext(options_.timeout, options_.client_id, options_.security.token, context);
   }
 
   absl::Status Error(const grpc::Status& status) const {
@@ -252,6 +250,7 @@ v1::UploadHeader HeaderFor(const UploadTarget& target) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target,
                                                         const ClientOptions& options) {
+  if (absl::Status secure = CheckSecurity(target, options.security); !secure.ok()) return secure;
   if (target.empty()) {
     return absl::InvalidArgumentError("server: must be HOST:PORT; was empty");
   }

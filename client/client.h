@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/channel_security.h"
 #include "client/forward_stream.h"
 #include "client/upload.h"
 #include "headwise/v1/headwise.pb.h"
@@ -23,6 +24,7 @@ struct ClientOptions {
   bool own_connection = false;
   // Whose share of the server the calls use; empty: the server goes by this machine's address.
   std::string client_id;
+  ChannelSecurity security;
 };
 
 // Told how far a long call is: `done` of `total` bytes (uploads) or steps (ablations).
@@ -33,7 +35,7 @@ using ProgressCallback = std::function<void(const std::string& stage, int64_t do
 class Client {
  public:
   // `target` is HOST:PORT, or what gRPC resolves besides (unix:PATH, dns:///…). Never fails for an
-  // absent server: the first call does, with UNAVAILABLE.
+  // absent server: the first call does, with UNAVAILABLE. INVALID_ARGUMENT as CheckSecurity.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;

@@ -3,18 +3,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
+#include "core/answer_dtype.h"
+#include "core/base/memory.h"
 #include "core/base/refusal.h"
 #include "core/batch/ablate_result.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
+#include "core/engine_limits.h"
 #include "core/kernel/attend.h"
-#include "core/kernel/quantise.h"
 #include "core/kernel/tile_kernel.h"
 #include "core/layer/attention_layer.h"
 #include "core/layer/layer_bytes.h"
@@ -36,30 +40,6 @@ KernelPath PathFor(KernelPath path, DType dtype) {
   return bf16 && int8 ? path : KernelPath::kPrimitive;
 }
 
-absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": must be >= ", least, "; was ", value));
-}
-
-absl::Status CheckLimits(const EngineLimits& limits) {
-  absl::Status status = CheckRange("max_batch_requests", limits.max_batch_requests, 0);
-  if (status.ok()) status = CheckRange("max_batch_tokens", limits.max_batch_tokens, 1);
-  if (status.ok()) status = CheckRange("queue_tokens", limits.queue_tokens, 1);
-  if (status.ok()) status = CheckRange("queue_bytes", limits.queue_bytes, 1);
-  if (status.ok()) status = CheckRange("max_output_bytes", limits.max_output_bytes, 1);
-  if (status.ok()) status = CheckRange("max_sequences", limits.max_sequences, 1);
-  if (status.ok()) status = CheckRange("max_ablations", limits.max_ablations, 1);
-  return status;
-}
-
-QueueLimits QueueLimitsOf(const EngineLimits& limits) {
-  return {.tokens = limits.queue_tokens,
-          .bytes = limits.queue_bytes,
-          .layer_tokens = limits.layer_queue_tokens,
-          .client_tokens = limits.client_queue_tokens,
-          .client_requests = limits.client_queue_requests};
-}
-
 // Bytes of the tensors that came with a request.
 int64_t InputBytes(const AttentionInput& input) {
   int64_t bytes = static_cast<int64_t>(input.x.bytes());
@@ -74,6 +54,11 @@ absl::Status TooMany(absl::string_view field, absl::string_view what, int64_t li
                      absl::string_view flag, int64_t was) {
   return Refuse(Refusal::kTooLarge,
                 absl::StrCat(field, ": at most ", limit, " ", what, " (", flag, "); was ", was));
+}
+
+// Asks the caller for room for the answer.
+absl::Status ReserveAnswer(const RequestContext& context, int64_t bytes) {
+  return context.reserve_answer ? context.reserve_answer(bytes) : absl::OkStatus();
 }
 
 class EngineImpl : public Engine {
@@ -116,6 +101,9 @@ class EngineImpl : public Engine {
   absl::Status CheckOutputBytes(int64_t bytes) const;
   absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayer(
       LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
+  // As MakeLayer; RESOURCE_EXHAUSTED where the system has no memory for it.
+  absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayerIfItFits(
+      LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
   // Queues the item, or answers it here if that is refused.
   void Submit(std::unique_ptr<WorkItem> item);
 
@@ -146,7 +134,8 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   // A load takes little beside the layer itself.
   const int64_t weight_bytes = ParameterBytes(*resolved, *vectors, options.dtype);
   auto bytes = std::make_shared<LayerBytes>(&layer_bytes_);
-  absl::Status budget = bytes->Take(weight_bytes, limits_.layer_budget_bytes);
+  absl::Status budget =
+      bytes->Take(weight_bytes + options.kept_bytes, limits_.layer_budget_bytes);
   if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();
@@ -165,7 +154,7 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }
-  auto layer = MakeLayer(std::move(info), *vectors, tensors);
+  auto layer = MakeLayerIfItFits(std::move(info), *vectors, tensors);
   if (!layer.ok()) {
     store_.Abandon(options.name);
     return layer.status();
@@ -205,6 +194,17 @@ absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayer(
   if (!error.ok()) return error.status();
   (*layer)->set_reduced_error(*std::move(error));
   return *std::move(layer);
+}
+
+absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayerIfItFits(
+    LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors) {
+  try {
+    return MakeLayer(std::move(info), vectors, tensors);
+  } catch (const std::bad_alloc&) {
+    return Refuse(Refusal::kLayerBytes,
+                  "layer: must fit into memory, unload some or retry later; was refused by the "
+                  "system");
+  }
 }
 
 absl::StatusOr<LayerInfo> EngineImpl::UnloadLayer(absl::string_view name) {
@@ -268,23 +268,6 @@ void EngineImpl::Submit(std::unique_ptr<WorkItem> item) {
   if (!queued.ok()) item->done(queued);
 }
 
-// y of an answer in the numbers that the caller asked for.
-void ConvertY(DType dtype, std::vector<NamedOutput>* outputs) {
-  for (NamedOutput& output : *outputs) {
-    if (output.name != "y" || dtype == output.dtype) continue;
-    const size_t count = output.data.size() / sizeof(float);
-    std::string narrow(count * sizeof(uint16_t), 0);
-    auto* place = reinterpret_cast<uint16_t*>(narrow.data());
-    if (dtype == DType::kBF16) {
-      ToBf16(output.floats(), static_cast<int64_t>(count), place);
-    } else {
-      for (size_t i = 0; i < count; ++i) place[i] = FloatToF16(output.floats()[i]);
-    }
-    output.dtype = dtype;
-    output.data = std::move(narrow);
-  }
-}
-
 void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
   if (request.y_dtype != DType::kF32 && request.y_dtype != DType::kBF16 &&
       request.y_dtype != DType::kF16) {
@@ -297,7 +280,9 @@ void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
   absl::Status status = item.status();
   if (status.ok()) {
     const LayerSpec& spec = (*item)->layer->spec();
-    status = CheckOutputBytes(OutputBytes(spec, (*item)->input, (*item)->outputs));
+    const int64_t bytes = OutputBytes(spec, (*item)->input, (*item)->outputs);
+    status = CheckOutputBytes(bytes);
+    if (status.ok()) status = ReserveAnswer((*item)->context, bytes);
   }
   if (!status.ok()) return done(status);
   (*item)->done = [done = std::move(done),
@@ -348,7 +333,9 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
   const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY | outputs)) *
                            static_cast<double>(work.return_y.size() + 1) +
                        AblationBytes(spec, (*item)->input, work.plan, request->bootstrap);
-  absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
+  const auto answer_bytes = static_cast<int64_t>(std::min(bytes, 4.0e18));
+  absl::Status fits = CheckOutputBytes(answer_bytes);
+  if (fits.ok()) fits = ReserveAnswer((*item)->context, answer_bytes);
   if (!fits.ok()) return fits;
   // Not the memory for outputs of the layer that MakeItem has counted, but nearly.
   (*item)->bytes += static_cast<int64_t>(bytes);
@@ -384,7 +371,9 @@ EngineStats EngineImpl::stats() const {
           .queued_tokens = s.queued_tokens,
           .queued_requests = s.queued_requests,
           .queued_bytes = s.queued_bytes,
-          .layer_bytes = layer_bytes_.load()};
+          .layer_bytes = layer_bytes_.load(),
+          .pass_bytes = Scratch::TotalBytes(),
+          .backlog = s.backlog};
 }
 
 std::vector<KernelPath> EngineImpl::available_kernels() const {
@@ -419,7 +408,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
         "kernel: must be one that this machine can run; was ", KernelPathName(kernel)));
   }
   Clock* clock = options.clock == nullptr ? Clock::System() : options.clock;
-  return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+  const int64_t threads = budget->threads;
+  try {
+    return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("threads: must be as many as the system allows; was ", threads, " and ",
+                     error.code().message()));
+  }
 }
 
 std::string IsaName() { return OneDnnIsaName(); }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/cancel.h"
 #include "core/base/tensor.h"
@@ -73,6 +74,9 @@ struct RequestContext {
   // May be empty. Called on the caller's thread once the request is accepted, then on compute
   // threads some twenty times a stage, sometimes from two at once: must be short and thread-safe.
   std::function<void(const RequestProgress&)> progress;
+  // Called before the request is queued, on the thread that brings it, with the bytes that its
+  // answer will hold at most; anything but OK refuses the request. Empty: there is always room.
+  std::function<absl::Status(int64_t bytes)> reserve_answer;
 };
 
 struct ForwardRequest {
@@ -98,6 +102,13 @@ struct NamedOutput {
   const float* floats() const { return reinterpret_cast<const float*>(data.data()); }
   float* floats() { return reinterpret_cast<float*>(data.data()); }
 };
+
+// Bytes of the tensors' data.
+inline int64_t DataBytes(const std::vector<NamedOutput>& outputs) {
+  int64_t bytes = 0;
+  for (const NamedOutput& output : outputs) bytes += static_cast<int64_t>(output.data.size());
+  return bytes;
+}
 
 // How a request travelled.
 struct PassInfo {

@@ -87,11 +87,7 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
   void Answer(absl::StatusOr<AblateResult> result) {
     MutexLock lock(&mu_);
     if (result.ok()) {
-      int64_t bytes = 0;
-      for (const NamedOutput& output : result->outputs) {
-        bytes += static_cast<int64_t>(output.data.size());
-      }
-      SetAnswer(result->pass, absl::ZeroDuration(), bytes);
+      SetAnswer(result->pass, absl::ZeroDuration(), DataBytes(result->outputs));
       result_ = *std::move(result);
     } else {
       status_ = result.status();

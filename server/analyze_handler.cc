@@ -32,7 +32,7 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     forward->context.progress = [this](const RequestProgress& progress) { Note(progress); };
     services_.engine->Forward(*std::move(forward), [this](absl::StatusOr<ForwardResult> result) {
       if (!result.ok()) return Answer(result.status());
-      SetAnswer(result->pass, absl::ZeroDuration(), /*answer_bytes=*/0);
+      SetAnswer(result->pass, absl::ZeroDuration(), DataBytes(result->outputs));
       auto held = std::make_shared<ForwardResult>(*std::move(result));
       const bool posted = worker_.Post([this, held] { Analyze(*held); });
       if (posted) return;
@@ -62,6 +62,7 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     absl::Status status = Admit();
     status.Update(ChooseRequestId(""));
     status.Update(startup.Check(request_.layer()));
+    if (status.ok()) status = Hold(static_cast<int64_t>(request_.ByteSizeLong()));
     if (!status.ok()) return status;
     const absl::StatusOr<LayerInfo> info = services_.engine->GetLayer(request_.layer());
     if (!info.ok()) return info.status();
@@ -100,8 +101,7 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     if (input.contributions == nullptr || input.p.size() != input_.queries.size()) {
       return Answer(absl::InternalError("forward: must return p and contributions; was others"));
     }
-    const absl::Time deadline = request_context().deadline;
-    const auto stop = [this, deadline] { return cancelled() || absl::Now() >= deadline; };
+    const auto stop = [this] { return cancelled() || absl::Now() >= deadline(); };
     const AnalysisResult result = AnalyzeHeads(
         input, options_, {stop, [this](const RequestProgress& progress) { Note(progress); }});
     if (cancelled()) return Answer(absl::CancelledError("call: was cancelled"));

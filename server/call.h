@@ -35,6 +35,7 @@ struct Services {
   const ServerOptions* options = nullptr;
   std::atomic<int64_t>* upload_bytes = nullptr;  // announced by the uploads under way
   RequestMemory* memory = nullptr;
+  bool takes_admin_calls = true;  // at the addresses that these serve
 };
 
 // The part of a call that has nothing to do with its messages: admission, request id, deadline,
@@ -47,7 +48,7 @@ class Call : public LiveCall {
        absl::string_view layer);
   ~Call() override;
 
-  // UNAVAILABLE while the server drains.
+  // UNAVAILABLE while the server drains, PERMISSION_DENIED for what only other addresses take.
   absl::Status Admit();
 
   // The key `headwise-request-id`, else `field`, else a made-up one. INVALID_ARGUMENT for what
@@ -58,12 +59,14 @@ class Call : public LiveCall {
 
   // Counts the request's message as held until the call ends. RESOURCE_EXHAUSTED.
   absl::Status Hold(int64_t message_bytes);
-  // The answer is there: how long encoding took, and what it holds until the call ends.
+  // The answer is there: how long encoding took, and what of the room that was reserved for it
+  // (request_context) it holds until the call ends.
   void SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes);
 
-  RequestContext request_context(int32_t priority = 0) const {
-    return {deadline_, cancel_, client_, priority, {}};
-  }
+  // Room for the answer is taken from the budget before the request is queued.
+  RequestContext request_context(int32_t priority = 0);
+  absl::Time deadline() const { return deadline_; }
+  const std::shared_ptr<CancelToken>& cancel_token() const { return cancel_; }
   bool cancelled() const { return cancel_->cancelled(); }
 
   // From a reactor's OnCancel: what waits for this call in the engine is answered now.
@@ -94,6 +97,9 @@ class Call : public LiveCall {
   const Services& services_;
 
  private:
+  // When it is worth trying again; of a status that may pass.
+  absl::Duration RetryDelayOf(const absl::Status& status) const;
+
   grpc::CallbackServerContext* const context_;
   const char* const method_;
   const std::string layer_;
@@ -101,7 +107,7 @@ class Call : public LiveCall {
   const absl::Time deadline_;
   const std::shared_ptr<CancelToken> cancel_;
   const std::string client_;
-  RequestMemory::Hold memory_;
+  RequestMemory::Hold message_memory_, answer_memory_;
   bool admitted_ = false;
   std::string request_id_;
   std::optional<PassInfo> pass_;

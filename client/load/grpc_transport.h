@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/channel_security.h"
 #include "client/load/transport.h"
 
 namespace headwise::client {
@@ -27,9 +28,11 @@ class GrpcTransport : public Transport {
     uint32_t d_model = 0;
     uint32_t max_tokens = 0;
     uint64_t seed = 0;
+    ChannelSecurity security;
   };
 
-  // Opens every connection before it returns. UNAVAILABLE if one isn't there within the timeout.
+  // Opens every connection before it returns. UNAVAILABLE if one isn't there within the timeout,
+  // INVALID_ARGUMENT as CheckSecurity.
   static absl::StatusOr<std::unique_ptr<GrpcTransport>> Open(const Settings& settings);
 
   // Connections that the kernel has as established now.

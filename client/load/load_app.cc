@@ -30,7 +30,8 @@ std::string Help() {
 // The width of the layer's input; one call, before anything is measured.
 absl::StatusOr<uint32_t> AskWidth(const LoadOptions& options) {
   CLIENT_ASSIGN_OR_RETURN(const auto client,
-                          Client::Connect(options.targets[0], {.timeout = options.timeout}));
+                          Client::Connect(options.targets[0], {.timeout = options.timeout,
+                                                               .security = options.security}));
   v1::GetLayerRequest request;
   request.set_name(options.layer);
   CLIENT_ASSIGN_OR_RETURN(const v1::LayerDetails layer, client->GetLayer(request));
@@ -65,7 +66,8 @@ absl::StatusOr<LoadReport> Measure(const LoadOptions& options, bool watched, std
                                                .layer = options.layer,
                                                .d_model = d_model,
                                                .max_tokens = lengths.max(),
-                                               .seed = options.seed}));
+                                               .seed = options.seed,
+                                               .security = options.security}));
   const std::unique_ptr<Arrivals> arrivals = MakeArrivals(options);
   Runner runner(RunnerSettings(options, watched, err), arrivals.get(), &lengths, transport.get());
   const RunResult run = runner.Run();

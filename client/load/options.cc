@@ -48,23 +48,28 @@ absl::Status ReadLoop(const Args& args, LoadOptions* options) {
 }  // namespace
 
 const std::vector<Flag>& LoadFlags() {
-  static const auto* flags = new std::vector<Flag>{
-      {"server", "HOST:PORT[,…]", "one server or several; 127.0.0.1:8500 by default"},
-      {"concurrency", "N", "closed loop: N callers (default 1); with --rate: at most N in flight"},
-      {"rate", "R", "open loop: R calls a second, whatever the server does"},
-      {"arrivals", "constant|poisson", "gaps of the open loop; constant by default"},
-      {"duration", "10s", "length of the measured window"},
-      {"connections", "N", "TCP connections; 1 by default"},
-      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
-      {"priority", "N", "among that client's requests; 0 by default"},
-      {"lengths", "fixed:N|uniform:A-B|file:F", "tokens of each call; fixed:128 by default"},
-      {"method", "forward|ablate|mix", "ablate: leave one out; mix: in turn; forward by default"},
-      {"warmup", "N", "first N calls, left out of the statistics"},
-      {"seed", "N", "of inputs, lengths and gaps; 0 by default"},
-      {"timeout", "30s", "longest wait for an answer"},
-      {"json", "F|-", "write the report as JSON to a file, or to standard output alone"},
-      {"help", "", "this text"},
-  };
+  static const auto* flags = [] {
+    auto* list = new std::vector<Flag>{
+        {"server", "HOST:PORT[,…]", "one server or several; 127.0.0.1:8500 by default"},
+        {"concurrency", "N",
+         "closed loop: N callers (default 1); with --rate: at most N in flight"},
+        {"rate", "R", "open loop: R calls a second, whatever the server does"},
+        {"arrivals", "constant|poisson", "gaps of the open loop; constant by default"},
+        {"duration", "10s", "length of the measured window"},
+        {"connections", "N", "TCP connections; 1 by default"},
+        {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
+        {"priority", "N", "among that client's requests; 0 by default"},
+        {"lengths", "fixed:N|uniform:A-B|file:F", "tokens of each call; fixed:128 by default"},
+        {"method", "forward|ablate|mix", "ablate: leave one out; mix: in turn; forward by default"},
+        {"warmup", "N", "first N calls, left out of the statistics"},
+        {"seed", "N", "of inputs, lengths and gaps; 0 by default"},
+        {"timeout", "30s", "longest wait for an answer"},
+        {"json", "F|-", "write the report as JSON to a file, or to standard output alone"},
+        {"help", "", "this text"},
+    };
+    list->insert(list->end(), SecurityFlags().begin(), SecurityFlags().end());
+    return list;
+  }();
   return *flags;
 }
 
@@ -93,6 +98,7 @@ absl::StatusOr<LoadOptions> ReadLoadOptions(const Args& args) {
   options.seed = seed.value_or(0);
   CLIENT_ASSIGN_OR_RETURN(const auto warmup, args.Uint("warmup"));
   options.warmup = warmup.value_or(0);
+  CLIENT_ASSIGN_OR_RETURN(options.security, ReadSecurity(args));
   options.json = args.Text("json");
   if (args.Has("json") && options.json.empty()) {
     return UsageError("--json: must be a file or -; was empty");

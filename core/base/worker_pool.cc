@@ -10,6 +10,11 @@
 namespace headwise {
 namespace {
 
+// A compute thread's slice of the CPU. Threads that only wake up to pass a message on keep the
+// system's, some 3 ms, and since Linux 6.12 one with a shorter slice needn't wait for the end of a
+// longer one.
+constexpr uint64_t kSliceNs = 50'000'000;
+
 // How often somebody looks before he sleeps: about 20 µs, the gap between two stages of a pass or
 // the end of a short task. Waking a sleeping thread costs more than that.
 constexpr int kSpins = 1000;
@@ -23,18 +28,34 @@ void Pause() {
 #endif
 }
 
+// Where the system knows no slices it refuses or ignores this, and nothing is lost.
+void AskForLongSlices() {
+  sched_attr attributes = {};
+  if (sched_getattr(0, &attributes, sizeof(attributes), 0) != 0) return;
+  if (attributes.sched_policy != SCHED_OTHER) return;
+  attributes.sched_runtime = kSliceNs;
+  sched_setattr(0, &attributes, 0);
+}
+
 }  // namespace
 
 void UseOneOpenMpThread() { omp_set_num_threads(1); }
 
 WorkerPool::WorkerPool(int threads, std::vector<int> cpus)
     : cpus_(std::move(cpus)), upcoming_(static_cast<size_t>(threads), -1) {
-  for (int worker = 1; worker < threads; ++worker) {
-    helpers_.emplace_back([this, worker] { HelperLoop(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      helpers_.emplace_back([this, worker] { HelperLoop(worker); });
+    }
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { Stop(); }
+
+void WorkerPool::Stop() {
   stop_.store(true);
   generation_.fetch_add(1);
   {
@@ -92,6 +113,7 @@ void WorkerPool::Work(int worker) {
 
 void WorkerPool::Prepare(int worker) const {
   UseOneOpenMpThread();
+  AskForLongSlices();
   if (cpus_.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);

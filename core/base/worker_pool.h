@@ -20,7 +20,8 @@ class WorkerPool {
  public:
   using Task = absl::FunctionRef<void(int64_t task, int worker)>;
 
-  // threads >= 1. With `cpus`, worker i stays on cpus[i % size] where the system allows it.
+  // threads >= 1. Throws std::system_error if the system gives no thread. With `cpus`, worker i
+  // stays on cpus[i % size] where the system allows it.
   explicit WorkerPool(int threads, std::vector<int> cpus = {});
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -40,6 +41,7 @@ class WorkerPool {
   int64_t Upcoming(int worker) const { return upcoming_[static_cast<size_t>(worker)]; }
 
  private:
+  void Stop();
   void Prepare(int worker) const;
   void HelperLoop(int worker);
   void WaitForHelpers();

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
 
+#include "core/base/refusal.h"
 #include "core/batch/cut_tasks.h"
 #include "core/kernel/project_out.h"
 
@@ -46,8 +48,31 @@ Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassM
   for (size_t i = 0; i < asked; ++i) AddDonors(members_[i].get());
 }
 
+void Pass::SetBetweenBlocks(bool on) {
+  for (size_t worker = 0; worker < memory_->workers.size(); ++worker) {
+    std::function<bool(int64_t)>& between = memory_->workers[worker].between_blocks;
+    between = nullptr;
+    if (!on) continue;
+    between = [this, worker](int64_t member) {
+      if (between_tasks_) between_tasks_(static_cast<int>(worker));
+      return !Dead(members_[static_cast<size_t>(member)].get());
+    };
+  }
+}
+
 Pass::Outcome Pass::Run() {
+  try {
+    RunStages();
+  } catch (const std::bad_alloc&) {
+    out_of_memory_.store(true);
+  }
+  SetBetweenBlocks(false);
+  return Answer();
+}
+
+void Pass::RunStages() {
   Pack();
+  SetBetweenBlocks(true);
   const int64_t pack_us = absl::ToInt64Microseconds(clock_->Now() - started_);
   for (const auto& member : members_) member->result.pass.pack_us = pack_us;
   Project();
@@ -55,7 +80,6 @@ Pass::Outcome Pass::Run() {
   ProjectOut();
   Ablate();
   Unpack();
-  return Answer();
 }
 
 bool Pass::Dead(Member* member) {
@@ -95,13 +119,20 @@ void Pass::RunTasks(int64_t count, Task task, Stage stage) {
     }
     WorkerScratch* const scratch = &memory_->workers[static_cast<size_t>(worker)];
     scratch->next_task = pool_->Upcoming(worker);
-    task(i, scratch);
+    try {
+      task(i, scratch);
+    } catch (const std::bad_alloc&) {
+      out_of_memory_.store(true);
+      stop.store(true, std::memory_order_relaxed);
+      return;
+    }
     if (watched) {
       const int64_t done = ended.fetch_add(1, std::memory_order_relaxed) + 1;
       if (done % step == 0) Report(stage, done);
     }
     if (between_tasks_) between_tasks_(worker);
   });
+  if (out_of_memory_.load()) throw std::bad_alloc();
 }
 
 void Pass::Report(const Stage& stage, int64_t done) const {
@@ -215,7 +246,12 @@ Pass::Outcome Pass::Answer() {
     info.batch_tokens = data_.query_rows;
     info.queue_us = std::max<int64_t>(0, absl::ToInt64Microseconds(started_ - item.accepted));
     info.compute_us = compute_us;
-    const absl::Status alive = item.Alive(clock_->Now());
+    absl::Status alive = item.Alive(clock_->Now());
+    if (out_of_memory_.load()) {
+      alive.Update(Refuse(Refusal::kRequestBytes,
+                          "memory: must be there for the buffers of the pass, retry later; was "
+                          "refused by the system"));
+    }
     if (!alive.ok()) {
       complete = false;
       item.done(alive);

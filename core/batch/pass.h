@@ -34,11 +34,13 @@ struct PassMemory {
 // Runs the requests of one batch, all of the same layer. Sequences lie one after the other in the
 // pass's matrices; nothing is padded but the keys inside a sequence, to whole vectors, so a
 // sequence's numbers depend on the sequence alone. Work is cut into tasks of a few milliseconds;
-// between tasks a request that was called off or has expired stops being computed.
+// between tasks, and between the key blocks of one, a request that was called off or has expired
+// stops being computed.
 // Use once, from one thread.
 class Pass {
  public:
-  // Called by a worker that has ended a task and not begun the next.
+  // Called by a worker between two tasks, or between two key blocks of one: at least every 0.1 ms
+  // of attention over long sequences. May run another pass, in memory of its own.
   using BetweenTasks = std::function<void(int worker)>;
 
   Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
@@ -49,7 +51,8 @@ class Pass {
     absl::Duration took;    // of the stages
   };
 
-  // Runs all stages, then answers every request.
+  // Runs all stages, then answers every request: RESOURCE_EXHAUSTED where the system had no memory
+  // for the pass's buffers.
   Outcome Run();
 
  private:
@@ -90,6 +93,7 @@ class Pass {
 
   const AttentionLayer& layer() const { return *members_.front()->item->layer; }
 
+  void RunStages();
   void Pack();
   void PackMember(Member* member);
   void PlaceSequence(Member* member, size_t index, int64_t* mask_offset);
@@ -141,7 +145,10 @@ class Pass {
   void UnpackContributions(Member* member, float* out);
   Outcome Answer();
 
-  // Runs tasks on the pool; skips the rest once no request is left alive.
+  // Gives each worker's scratch its `between_blocks`, or takes it away.
+  void SetBetweenBlocks(bool on);
+  // Runs tasks on the pool; skips the rest once no request is left alive. Throws std::bad_alloc, on
+  // the calling thread, if one of them did.
   void RunTasks(int64_t count, Task task) { RunTasks(count, task, Stage()); }
   void RunTasks(int64_t count, Task task, Stage stage);
   void Report(const Stage& stage, int64_t done) const;
@@ -155,6 +162,7 @@ class Pass {
   const Clock* const clock_;
   const BetweenTasks between_tasks_;
   const absl::Time started_;
+  std::atomic<bool> out_of_memory_{false};
   PassData data_;
 };
 

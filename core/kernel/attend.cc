@@ -316,6 +316,7 @@ void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pa
   float* maxima = s.p == nullptr ? nullptr : scratch->maxima.Reserve<float>(count * kQueryTile);
   if (s.p != nullptr) ClearWeights(c);
   for (int64_t b = 0; b < count; ++b) {
+    if (b > 0 && scratch->between_blocks && !scratch->between_blocks(s.member)) return;
     AttendBlock(c, blocks.begin + b * kKeyBlock, &state);
     if (maxima != nullptr) std::copy_n(state.max.data(), kQueryTile, maxima + b * kQueryTile);
   }

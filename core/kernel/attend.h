@@ -23,7 +23,8 @@ struct AttendTile {
 // by block of keys with a running maximum and sum a row (FlashAttention, Dao et al. 2022). Keys
 // that none of 16 rows may see are skipped, in steps of kKeyStep. Writes the tile's rows of p
 // and scores where the sequence asks for them: p is the weights that made z. Moves (dk + dv) * S
-// numbers of k and v a tile from the second-level cache and nothing else.
+// numbers of k and v a tile from the second-level cache and nothing else. Between two blocks it
+// calls `scratch->between_blocks`, which may end it there.
 // Thread-safe for different tiles.
 void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pass,
                WorkerScratch* scratch);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -114,6 +115,11 @@ struct WorkerScratch {
   Scratch values;          // [kKeyBlock, dv]: a block of v made finite
   Scratch maxima;          // [key blocks, kQueryTile]
   Scratch rows;            // z of an ablation; contributions of a Gram tile; k in bf16
+
+  // Called between two key blocks of a tile with the tile's SequencePlan::member: other work may
+  // run on this worker meanwhile. False: nobody waits for the tile, it is left as it is. Empty:
+  // tiles run through.
+  std::function<bool(int64_t member)> between_blocks;
 };
 
 // Sequence that query (or key) row `row` belongs to.

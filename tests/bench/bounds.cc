@@ -58,6 +58,8 @@ constexpr Bound kBounds[] = {
     {"faster_than_peers", "median over the shapes of our time / the best peer's",
      Direction::kAtMost, 0.88},
     {"faster_than_peers_", "our time / the best peer's", Direction::kAtMost, 1.0},
+    {"rss_rounds", "resident after 200 rounds of load, forward, unload / after 5; full only",
+     Direction::kAtMost, 1.05},
     {"batch_gain", "requests/s of 16 clients / of one, T1 D2048 H16", Direction::kAtLeast, 5.0},
 };
 

@@ -124,8 +124,9 @@ std::vector<LayerInfo> FakeEngine::ListLayers() const {
 }
 
 void FakeEngine::Submit(const std::string& layer, const RequestContext& context,
-                        std::function<void(absl::Status)> answer) {
+                        int64_t answer_bytes, std::function<void(absl::Status)> answer) {
   absl::Status status = GetLayer(layer).status();
+  if (status.ok() && context.reserve_answer) status = context.reserve_answer(answer_bytes);
   if (status.ok()) {
     if (context.progress) context.progress({"queued", 0, 1, kQueuedBytes});
     MutexLock lock(&mu_);
@@ -146,7 +147,8 @@ void FakeEngine::Forward(ForwardRequest request, ForwardDone done) {
   auto held = std::make_shared<ForwardRequest>(std::move(request));
   const absl::StatusOr<LayerInfo> info = GetLayer(layer);
   const int64_t heads = info.ok() ? info->spec.heads : 0;
-  Submit(layer, context, [held, heads, done = std::move(done)](absl::Status status) {
+  const auto bytes = static_cast<int64_t>(held->input.x.bytes());
+  Submit(layer, context, bytes, [held, heads, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
     ForwardResult result;
     if (held->context.progress) held->context.progress({"attend", 1, 1});
@@ -160,7 +162,8 @@ void FakeEngine::Ablate(AblateRequest request, AblateDone done) {
   const std::string layer = request.layer;
   const RequestContext context = request.context;
   auto held = std::make_shared<AblateRequest>(std::move(request));
-  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+  const int64_t bytes = held->return_y ? static_cast<int64_t>(held->input.x.bytes()) : 0;
+  Submit(layer, context, bytes, [held, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
     AblateResult result;
     if (held->context.progress) held->context.progress({"attend", 1, 1});

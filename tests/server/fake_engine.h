@@ -55,7 +55,7 @@ class FakeEngine final : public Engine {
     std::function<void(absl::Status)> answer;
   };
   // Answers now, or later if held.
-  void Submit(const std::string& layer, const RequestContext& context,
+  void Submit(const std::string& layer, const RequestContext& context, int64_t answer_bytes,
               std::function<void(absl::Status)> answer);
 
   const CpuBudget budget_{2, "the test"};
