@@ -160,7 +160,7 @@ const std::vector<Verb>& Verbs() {
     };
     append(LoadVerbs());
     append(LayerVerbs());
-    append({SaveVerb(), CountVerb(), ForwardVerb(), AblateVerb(), AnalyzeVerb()});
+    append({SaveVerb(), CountVerb(), ForwardVerb(), AblateVerb(), AnalyzeVerb(), AuditVerb()});
     append(ServerVerbs());
     append(DeriveVerbs());
     append(ReservedVerbs());

@@ -161,20 +161,16 @@ class GrpcClient : public Client {
                                                       const ProgressCallback& progress) override {
     grpc::ClientContext context;
     Prepare(&context);
-    const auto reader = stub_->AnalyzeHeads(&context, request);
-    v1::AnalyzeHeadsResponse response;
-    v1::AnalyzeHeadsResult result;
-    bool has_result = false;
-    while (reader->Read(&response)) {
-      if (response.has_progress()) Tell(response.progress(), progress);
-      if (!response.has_result()) continue;
-      result = std::move(*response.mutable_result());
-      has_result = true;
-    }
-    const grpc::Status status = reader->Finish();
-    if (!status.ok()) return Error(status);
-    if (!has_result) return absl::InternalError("answer: must hold a result; was without");
-    return result;
+    return ReadResult<v1::AnalyzeHeadsResponse, v1::AnalyzeHeadsResult>(
+        stub_->AnalyzeHeads(&context, request).get(), progress);
+  }
+
+  absl::StatusOr<v1::AuditResult> Audit(const v1::AuditRequest& request,
+                                        const ProgressCallback& progress) override {
+    grpc::ClientContext context;
+    Prepare(&context);
+    return ReadResult<v1::AuditResponse, v1::AuditResult>(stub_->Audit(&context, request).get(),
+                                                          progress);
   }
 
   absl::StatusOr<v1::LoadLayerResponse> Upload(const v1::UploadHeader& header,
@@ -217,6 +213,25 @@ class GrpcClient : public Client {
 
   absl::Status Error(const grpc::Status& status) const {
     return ToAbslStatus(status.error_code(), status.error_message(), target_, options_.timeout);
+  }
+
+  // A stream of progress that ends in one result.
+  template <typename Response, typename Result>
+  absl::StatusOr<Result> ReadResult(grpc::ClientReader<Response>* reader,
+                                    const ProgressCallback& progress) const {
+    Response response;
+    Result result;
+    bool has_result = false;
+    while (reader->Read(&response)) {
+      if (response.has_progress()) Tell(response.progress(), progress);
+      if (!response.has_result()) continue;
+      result = std::move(*response.mutable_result());
+      has_result = true;
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return Error(status);
+    if (!has_result) return absl::InternalError("answer: must hold a result; was without");
+    return result;
   }
 
   template <typename Response, typename Request>

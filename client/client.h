@@ -54,6 +54,10 @@ class Client {
   virtual absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeHeads(
       const v1::AnalyzeHeadsRequest& request, const ProgressCallback& progress = {}) = 0;
 
+  // The same of an audit.
+  virtual absl::StatusOr<v1::AuditResult> Audit(const v1::AuditRequest& request,
+                                                const ProgressCallback& progress = {}) = 0;
+
   virtual absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) = 0;
   virtual absl::StatusOr<v1::PlanUploadResponse> PlanUpload(
       const v1::PlanUploadRequest& request) = 0;

@@ -52,9 +52,10 @@ Verb CountVerb();
 Verb ForwardVerb();
 Verb AblateVerb();
 Verb AnalyzeVerb();
+Verb AuditVerb();
 std::vector<Verb> DeriveVerbs();  // prune, permute, split, combine, quantize
 Verb SaveVerb();
-std::vector<Verb> ReservedVerbs();  // trace, audit: spelled, not carried out
+std::vector<Verb> ReservedVerbs();  // trace: spelled, not carried out
 
 }  // namespace headwise::client
 

@@ -5,24 +5,23 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/analysis/analysis.h"
 #include "core/batch/validate.h"
-#include "server/codec_ablation.h"
 #include "server/codec_analysis.h"
 #include "server/codec_input.h"
+#include "server/progress_call.h"
 #include "server/service.h"
 
 namespace headwise {
 namespace {
 
 // One AnalyzeHeads: a forward that returns weights and contributions, the analysis of them on a
-// thread of its own, then the result. Deletes itself when gRPC is done with it.
-class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsResponse>, public Call {
+// thread of its own, then the result.
+class AnalyzeCall final : public ProgressCall<v1::AnalyzeHeadsResponse> {
  public:
   AnalyzeCall(const Services& services, grpc::CallbackServerContext* context,
               const v1::AnalyzeHeadsRequest* request, Worker* worker)
-      : Call(services, context, "AnalyzeHeads", request->layer()),
+      : ProgressCall(services, context, "AnalyzeHeads", request->layer()),
         request_(*request),
         worker_(*worker) {}
 
@@ -40,21 +39,6 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
           absl::ResourceExhaustedError("analyses: must not wait behind so many, retry later; "
                                        "was too many"));
     });
-  }
-
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    failed_ = failed_ || !ok;
-    Continue();
-  }
-  void OnCancel() override { Cancel(); }
-  void OnDone() override {
-    // Run and Answer may still be leaving their locked sections.
-    {
-      MutexLock lock(&mu_);
-    }
-    delete this;
   }
 
  private:
@@ -101,57 +85,15 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
     if (input.contributions == nullptr || input.p.size() != input_.queries.size()) {
       return Answer(absl::InternalError("forward: must return p and contributions; was others"));
     }
-    const auto stop = [this] { return cancelled() || absl::Now() >= deadline(); };
-    const AnalysisResult result = AnalyzeHeads(
-        input, options_, {stop, [this](const RequestProgress& progress) { Note(progress); }});
-    if (cancelled()) return Answer(absl::CancelledError("call: was cancelled"));
-    if (stop()) return Answer(absl::DeadlineExceededError("deadline: passed during the analysis"));
-    {
-      MutexLock lock(&mu_);
-      EncodeAnalysis(result, forward.pass, result_.mutable_result());
-    }
-    Answer(absl::OkStatus());
-  }
-
-  // The last word: the result, or only a status.
-  void Answer(const absl::Status& status) {
-    MutexLock lock(&mu_);
-    status_ = status;
-    answered_ = true;
-    Continue();
-  }
-
-  // Progress that comes while another is being written replaces what waits.
-  void Note(const RequestProgress& progress) {
-    MutexLock lock(&mu_);
-    EncodeProgress(progress, progress_.mutable_progress());
-    waiting_ = true;
-    Continue();
-  }
-
-  // Starts what comes next; gRPC's callbacks never run inside a Start or Finish.
-  void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || ended_) return;
-    if (failed_ && answered_) status_.Update(absl::CancelledError("call: was cancelled"));
-    if (answered_ && !status_.ok()) return EndStream();
-    if (waiting_ && !failed_) {
-      waiting_ = false;
-      writing_ = true;
-      message_ = progress_;
-      StartWrite(&message_);
-    } else if (answered_ && result_.has_result()) {
-      writing_ = true;
-      message_ = std::move(result_);
-      result_.Clear();
-      StartWrite(&message_);
-    } else if (answered_) {
-      EndStream();
-    }
-  }
-
-  void EndStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    ended_ = true;
-    Finish(End(status_));
+    const AnalysisResult result =
+        AnalyzeHeads(input, options_,
+                     {[this] { return cancelled_or_late(); },
+                      [this](const RequestProgress& progress) { Note(progress); }});
+    const absl::Status stopped = Stopped("analysis");
+    if (!stopped.ok()) return Answer(stopped);
+    v1::AnalyzeHeadsResponse response;
+    EncodeAnalysis(result, forward.pass, response.mutable_result());
+    AnswerWith(absl::OkStatus(), std::move(response));
   }
 
   const v1::AnalyzeHeadsRequest& request_;  // gRPC keeps it until OnDone
@@ -160,17 +102,6 @@ class AnalyzeCall final : public grpc::ServerWriteReactor<v1::AnalyzeHeadsRespon
   LayerSpec spec_;
   ValidInput input_;
   AnalysisOptions options_;
-
-  Mutex mu_;
-  v1::AnalyzeHeadsResponse message_;  // belongs to gRPC while `writing_`
-  v1::AnalyzeHeadsResponse progress_ ABSL_GUARDED_BY(mu_);
-  v1::AnalyzeHeadsResponse result_ ABSL_GUARDED_BY(mu_);
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
-  bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // progress to be written
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool failed_ ABSL_GUARDED_BY(mu_) = false;
-  bool answered_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace

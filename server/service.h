@@ -65,7 +65,7 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* ServerInfo(grpc::CallbackServerContext* context,
                                        const v1::ServerInfoRequest* request,
                                        v1::ServerInfoResponse* response) override;
-  // later_handlers.cc: answer UNIMPLEMENTED with a sentence
+  // audit_handler.cc
   grpc::ServerWriteReactor<v1::AuditResponse>* Audit(grpc::CallbackServerContext* context,
                                                      const v1::AuditRequest* request) override;
   // save_handlers.cc

@@ -27,6 +27,11 @@ class FakeClient : public Client {
     script_->analyze_request = request;
     return Answer(script_->analysis);
   }
+  absl::StatusOr<v1::AuditResult> Audit(const v1::AuditRequest& request,
+                                        const ProgressCallback&) override {
+    script_->audit_request = request;
+    return Answer(script_->audit);
+  }
   absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) override {
     script_->load_request = request;
     return Answer(script_->load);

@@ -18,6 +18,7 @@ struct Script {
   v1::ForwardResponse forward;
   v1::AblateResult ablate;
   v1::AnalyzeHeadsResult analysis;
+  v1::AuditResult audit;
   v1::LoadLayerResponse load;
   v1::PlanUploadResponse plan;
   v1::UnloadLayerResponse unload;
@@ -35,6 +36,7 @@ struct Script {
   v1::ForwardRequest forward_request;
   v1::AblateRequest ablate_request;
   v1::AnalyzeHeadsRequest analyze_request;
+  v1::AuditRequest audit_request;
   v1::LoadLayerRequest load_request;
   v1::PlanUploadRequest plan_request;
   v1::UploadHeader upload_header;
