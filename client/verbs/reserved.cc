@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// trace, audit: their spelling is settled, and so scripts learn from UNIMPLEMENTED,
-// not from a usage error, that this version doesn't carry them out.
+// audit: its spelling is settled, and so scripts learn from UNIMPLEMENTED, not from a usage error,
+// that this version doesn't carry it out.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -34,8 +34,6 @@ std::vector<Verb> ReservedVerbs() {
                 .run = run};
   };
   return {
-      verb("trace", "every stage of a forward (not in this version)", WithInput({}),
-           [](Session&) { return NotInThisVersion("trace"); }),
       verb("audit", "checks a layer, or one's own tensors (not in this version)",
            WithInput({{"theirs", "F.safetensors", "one's own y, optionally q, k, v, scores, p, z"},
                       {"dtype", "D", "what one's own tensors were computed in"}}),

@@ -93,8 +93,11 @@ class FakeClient : public Client {
 
 }  // namespace
 
-Outcome RunWith(Script* script, const std::vector<std::string>& words, const Terminal& terminal) {
+Outcome RunWith(Script* script, const std::vector<std::string>& words, const Terminal& terminal,
+                const std::optional<std::string>& input) {
   Environment environment;
+  std::istringstream in(input.value_or(""));
+  if (input.has_value()) environment.in = &in;
   environment.terminal = terminal;
   environment.connect =
       [script](const std::string& target,
