@@ -166,7 +166,7 @@ const std::vector<Verb>& Verbs() {
     };
     append(LoadVerbs());
     append(LayerVerbs());
-    append({SaveVerb(), CountVerb(), ForwardVerb(), TraceVerb(), AblateVerb(),
+    append({SaveVerb(), CountVerb(), ForwardVerb(), TraceVerb(), ExerciseVerb(), AblateVerb(),
             AnalyzeVerb()});
     append(ServerVerbs());
     append(DeriveVerbs());

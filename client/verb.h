@@ -56,6 +56,7 @@ std::vector<Verb> ServerVerbs();  // health, info
 Verb CountVerb();
 Verb ForwardVerb();
 Verb TraceVerb();
+Verb ExerciseVerb();
 Verb AblateVerb();
 Verb AnalyzeVerb();
 std::vector<Verb> DeriveVerbs();  // prune, permute, split, combine, quantize

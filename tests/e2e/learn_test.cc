@@ -8,9 +8,11 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/format/safetensors.h"
 #include "tests/e2e/process.h"
 #include "tests/support/temp_dir.h"
@@ -205,6 +207,51 @@ TEST_F(Learn, CountsOfAServedLayerAreThoseOfTheCounter) {
   EXPECT_EQ(values["kv_bytes_per_token"], absl::StrCat(2 * 192 * 4));
   EXPECT_GT(std::stoll(values["kernel_score_bytes"]), 0);
   EXPECT_EQ(count["head_counts"].size(), 2u);
+}
+
+// Every kind on every kind of layer: its own solution is right, another answer is explained, and
+// the same seed asks the same.
+TEST_F(Learn, ExercisesAreJudgedByTheLayersOwnComputation) {
+  const json before = server_.HeadwiseJson({"list"});
+  const std::vector<std::string> layers = {"", "two-head", "two-head-unequal", "minilm", "smollm2"};
+  std::map<std::string, std::set<std::string>> questions;
+  for (const std::string kind :
+       {"shape", "calculation", "cost", "interpretation", "permutation", "debugging"}) {
+    for (size_t i = 0; i < 10; ++i) {
+      const std::string& layer = layers[i % layers.size()];
+      std::vector<std::string> words = {"exercise", "--kind", kind, "--seed", absl::StrCat(i)};
+      if (!layer.empty()) words.insert(words.begin() + 1, layer);
+      const std::string what = absl::StrCat(kind, " ", i, " ", layer);
+      std::vector<std::string> solve = words;
+      solve.push_back("--answers");
+      const json solved = server_.HeadwiseJson(solve);
+      ASSERT_TRUE(solved.contains("expected")) << what;
+      questions[kind].insert(solved["question"].get<std::string>());
+      std::vector<std::string> answer = words;
+      answer.insert(answer.end(), {"--answer", solved["expected"].get<std::string>()});
+      const json right = server_.HeadwiseJson(answer);
+      EXPECT_EQ(right["right"], true) << what << right;
+      EXPECT_EQ(right["question"], solved["question"]) << what;
+      const std::string expected = solved["expected"];
+      const bool letters = expected.find_first_of("abcde") == 0;
+      // Every number one too large; or the first letter that isn't right alone.
+      std::string other;
+      for (const char c : letters ? std::string("abcde") : std::string()) {
+        if (other.empty() && expected.find(c) == expected.npos) other = c;
+      }
+      for (const auto& part : absl::StrSplit(letters ? "" : expected, ',', absl::SkipEmpty())) {
+        absl::StrAppend(&other, other.empty() ? "" : ",", std::stod(std::string(part)) + 1.0);
+      }
+      answer.back() = other;
+      answer.push_back("--json");
+      const CommandResult wrong = server_.Headwise(answer);
+      EXPECT_EQ(wrong.exit_code, 3) << what << " " << other << wrong.err;
+      EXPECT_EQ(wrong.json()["right"], false) << what;
+      EXPECT_GT(wrong.json()["explanation"].get<std::string>().size(), 20u) << what;
+    }
+    EXPECT_GE(questions[kind].size(), 8u) << kind;
+  }
+  EXPECT_EQ(server_.HeadwiseJson({"list"}), before);
 }
 
 TEST_F(Learn, WorkedInFullHasALimit) {
