@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,10 @@ void ProjectionRows(const Settings& settings, std::vector<Row>* rows);
 void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows);
 void BatchRows(const Settings& settings, std::vector<Row>* rows);
 void ServiceRows(const Settings& settings, std::vector<Row>* rows);  // starts a server beside it
+
+// The same width cut into 1 to 32 heads: prints a table and returns its rows. A wrong number makes
+// a row's "error".
+nlohmann::json HeadsTable(const Settings& settings);
 
 }  // namespace headwise::bench
 
