@@ -259,7 +259,8 @@ std::vector<TraceStage> StagesOf(const Stages& numbers, const std::vector<double
   }
   list.Pairs("scores", ScoreText(spec), "scores", numbers, numbers.scores);
   list.Pairs("p", "softmax over the keys that the mask leaves", "p", numbers, numbers.p);
-  list.Transposed("z_transposed", "p v", "z", queries, numbers.z);
+  list.Transposed("z_transposed", spec.gates().empty() ? "p v" : "p v, gated", "z", queries,
+                  numbers.z);
   list.Split("z_heads", "positions first", "z", queries, numbers.z);
   list.Tokens("z", "heads read as one row", "z", queries, numbers.z.columns.total,
               numbers.z.values);
@@ -299,6 +300,8 @@ absl::StatusOr<Trace> TraceLayer(Client* client, const std::string& layer,
   trace.version = details.version();
   trace.dtype = details.dtype();
   trace.d_model = details.spec().d_model();
+  trace.sinks = details.spec().sinks();
+  trace.gates = !details.spec().gates().empty();
   CLIENT_ASSIGN_OR_RETURN(trace.x, WireDoubles(input.x(), "x"));
   CLIENT_ASSIGN_OR_RETURN(trace.numbers, RunStages(client, details, input, false));
   trace.stages = StagesOf(trace.numbers, trace.x, trace.d_model, details.spec());

@@ -60,7 +60,8 @@ struct Trace {
   uint32_t version = 0;       // 0: a layer that was typed, and is gone
   v1::DType dtype = v1::F32;  // of the layer's weights
   int64_t d_model = 0;
-  std::vector<double> x;  // [N, D]
+  bool sinks = false, gates = false;  // the layer's
+  std::vector<double> x;              // [N, D]
   Stages numbers;
   std::vector<TraceStage> stages;
   std::optional<IndexExample> index;  // absent where heads differ in width or nothing is there

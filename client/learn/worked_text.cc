@@ -102,7 +102,7 @@ class WorkedHead {
             MatrixBlock("visible", t_, s_, [&](int64_t i, int64_t j) { return Visible(i, j); }),
             MatrixBlock("exp(s - max)", t_, s_,
                         [&](int64_t i, int64_t j) { return Exponential(i, j); }),
-            MatrixBlock("sum", t_, 1, [&](int64_t i, int64_t) {
+            MatrixBlock(trace_.sinks ? "sum, no sink" : "sum", t_, 1, [&](int64_t i, int64_t) {
               double sum = 0.0;
               for (int64_t j = 0; j < s_; ++j) {
                 if (Weight(i, j) != 0.0) sum += Exponential(i, j);
@@ -113,7 +113,7 @@ class WorkedHead {
 
   std::vector<Block> Output(const std::string& id) const {
     return {MatrixBlock("p", t_, s_, [&](int64_t i, int64_t j) { return Weight(i, j); }),
-            HeadBlock("z = p v", n_.z, first_query_, t_, r_),
+            HeadBlock(trace_.gates ? "z = gate p v" : "z = p v", n_.z, first_query_, t_, r_),
             MatrixBlock(absl::StrCat("z W_o^(", id, ")"), t_, n_.d_out, [&](int64_t t, int64_t j) {
               return n_.contributions[static_cast<size_t>(
                   ((first_query_ + t) * n_.layout.heads() + r_) * n_.d_out + j)];

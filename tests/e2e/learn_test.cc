@@ -194,6 +194,48 @@ TEST_F(Learn, FusedProjectionsAreSplitForTheComparison) {
   EXPECT_EQ(server_.HeadwiseJson({"list"}), before);
 }
 
+// Layers of every kind of setting: what can be said of them is, what can't is named.
+TEST_F(Learn, EveryKindOfLayerCanBeTracedAndAskedAbout) {
+  const TempDir dir;
+  for (const auto& [folder, layer] :
+       std::vector<std::pair<std::string, std::string>>{{"gpt_oss_sinks", "0"},
+                                                        {"mpt_alibi_clip", "0"},
+                                                        {"qwen3_qknorm", "0"},
+                                                        {"gemma2_softcap_alternating", "0"},
+                                                        {"t5_relative_bias", "encoder.0"},
+                                                        {"bart_encoder_decoder_cross", "cross.0"},
+                                                        {"falcon_7b_mqa", "0"}}) {
+    const json load = server_.HeadwiseJson(
+        {"load", folder, "--upload", Data("golden/" + folder), "--layer", layer});
+    const uint32_t width = load["layer"]["d_model"];
+    std::vector<float> values(5 * width);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 8.0f - 0.4f;
+    const std::string input = dir.Path(folder + ".safetensors");
+    const TensorView x{DType::kF32, {2, width}, values.data()};
+    const TensorView memory{DType::kF32, {5, width}, values.data()};
+    ASSERT_TRUE(WriteSafetensors(input, {{"x", x}, {"memory", memory}}).ok());
+    const bool cross = layer == "cross.0";
+    std::vector<std::string> words = {"trace", folder, "--input", input + ":x", "--worked"};
+    if (cross) words.insert(words.end(), {"--memory", input + ":memory"});
+    const json trace = server_.HeadwiseJson(words);
+    const int64_t heads = load["layer"]["heads"];
+    EXPECT_EQ(Stage(trace, "scores")["shapes"],
+              json::array({json::array({1, heads, 2, cross ? 5 : 2})}))
+        << folder;
+    // Clipped or normed projections can't be compared, and the answer says which.
+    const std::string left_out = trace["separate_and_combined"]["left_out"];
+    EXPECT_EQ(left_out.empty(), folder != "mpt_alibi_clip" && folder != "qwen3_qknorm") << left_out;
+    for (const char* matrix : {"q", "k", "v"}) EXPECT_LT(LargestDifference(trace, matrix), 1e-4);
+    EXPECT_EQ(server_.Headwise(words).exit_code, 0) << folder;
+    for (const char* kind :
+         {"shape", "calculation", "cost", "interpretation", "permutation", "debugging"}) {
+      const CommandResult asked =
+          server_.Headwise({"exercise", folder, "--kind", kind, "--answers"});
+      EXPECT_EQ(asked.exit_code, 0) << folder << " " << kind << " " << asked.err;
+    }
+  }
+}
+
 TEST_F(Learn, CountsOfAServedLayerAreThoseOfTheCounter) {
   const json count = server_.HeadwiseJson(
       {"count", "smollm2", "--batch", "2", "--queries", "10", "--head-counts", "1,9"});
