@@ -103,10 +103,7 @@ std::string Names(const std::vector<std::string>& ids, const std::set<std::strin
   std::vector<std::string> names;
   for (const std::string& id : ids) {
     if (left_out.contains(id)) continue;
-    std::string name = id;
-    std::replace(name.begin(), name.end(), '_', ' ');
-    absl::StrReplaceAll({{"macs", "MACs"}, {"flops", "FLOPs"}, {"kv", "k and v"}}, &name);
-    names.push_back(std::move(name));
+    names.push_back(CountName(id));
   }
   return names.empty() ? "nothing" : absl::StrJoin(names, ", ");
 }
@@ -182,6 +179,11 @@ std::string OneHotText(const OneHotReadings& r) {
       absl::StrFormat("  A W_O could mend that for these two values, not for all: over all values "
                       "the least error is %.1f %%, whatever the weights and W_O.\n",
                       100.0 * r.relative_error_any_wo));
+}
+
+std::string CountName(const std::string& id) {
+  return absl::StrReplaceAll(id,
+                             {{"_", " "}, {"macs", "MACs"}, {"flops", "FLOPs"}, {"kv", "k and v"}});
 }
 
 v1::Count ToWire(const Count& count) {

@@ -21,6 +21,9 @@ std::string HeadComparisonText(const HeadComparison& comparison, const Terminal&
 // Two readings that no single head gives.
 std::string OneHotText(const OneHotReadings& readings);
 
+// A count's id as people read it: "score elements", "MACs q".
+std::string CountName(const std::string& id);
+
 v1::Count ToWire(const Count& count);
 
 }  // namespace headwise::client

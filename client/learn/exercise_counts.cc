@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/counts_table.h"
 #include "client/learn/exercise.h"
 #include "client/learn/trace.h"
 #include "client/report.h"
@@ -73,19 +74,59 @@ std::vector<WrongNumbers> WrongShapes(const ExerciseSource& source, const TraceS
   return wrong;
 }
 
-// A count and what it is called in a question.
-std::string AskedCount(const v1::Count& count) {
-  std::string name = count.id();
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return absl::StrCat(name, " (", count.convention(), ")");
+// A count that can be asked for, and how the question calls it.
+struct AskedCount {
+  const char* id;
+  const char* words;
+};
+constexpr AskedCount kAskedCounts[] = {
+    {"score_elements", "score elements, every query against every key"},
+    {"score_elements_causal", "score elements that a causal mask leaves"},
+    {"parameters", "parameters, without biases"},
+    {"parameters_with_bias", "parameters, with the biases that it has"},
+    {"parameters_k", "parameters of W_k, without its bias"},
+    {"macs_dense", "multiply-accumulates of a forward, all pairs (projections, scores, values)"},
+    {"macs_causal", "multiply-accumulates of a forward, causal pairs only"},
+    {"flops_dense", "FLOPs of a forward, all pairs (2 per multiply-accumulate)"},
+    {"flops_causal", "FLOPs of a forward, causal pairs only (2 per multiply-accumulate)"},
+    {"macs_scores_dense", "multiply-accumulates of q k^T, all pairs"},
+    {"macs_values_causal", "multiply-accumulates of p v, causal pairs only"},
+    {"flops_q", "FLOPs of the projection x W_q (2 per multiply-accumulate)"},
+    {"activation_bytes", "bytes of x, q, k, v, z and y together, 4 a number"},
+    {"kv_bytes_per_token", "bytes of k and v that one more key position takes, 4 a number"},
+    {"score_tensor_bytes", "bytes of all scores if they were stored, 4 a number"},
+};
+
+std::string CountText(const v1::Count& count) {
+  return absl::StrCat(CountName(count.id()), " (", count.convention(), ")");
 }
 
-constexpr const char* kAskedCounts[] = {
-    "score_elements",       "score_elements_causal", "parameters",
-    "parameters_with_bias", "parameters_k",          "macs_dense",
-    "macs_causal",          "flops_dense",           "flops_causal",
-    "macs_scores_dense",    "macs_values_causal",    "flops_q",
-    "activation_bytes",     "kv_bytes_per_token",    "score_tensor_bytes"};
+const v1::Count* FindCount(const v1::LayerDetails& details, const std::string& id) {
+  for (const v1::Count& count : details.counts()) {
+    if (count.id() == id) return &count;
+  }
+  return nullptr;
+}
+
+// How the count comes about: of a total of work, its stages with their numbers.
+std::string WorkedCount(const v1::LayerDetails& details, const v1::Count& count) {
+  const std::string& id = count.id();
+  const size_t cut = std::min(id.find('_'), id.size());
+  const std::string unit = id.substr(0, cut), pairs = id.substr(cut);
+  const bool work = unit == "macs" || unit == "flops";
+  std::vector<std::string> parts;
+  if (work && (pairs == "_dense" || pairs == "_causal")) {
+    for (const std::string part : {"q", "k", "v", "o", "scores", "values"}) {
+      const bool by_pair = part.size() > 1;
+      const v1::Count* stage =
+          FindCount(details, absl::StrCat(unit, "_", part, by_pair ? pairs : ""));
+      if (stage != nullptr) parts.push_back(absl::StrCat(part, " ", Grouped(stage->value())));
+    }
+  }
+  return absl::StrCat(CountName(id), " = ",
+                      parts.empty() ? count.convention() : absl::StrJoin(parts, " + "), " = ",
+                      Grouped(count.value()), ".\n");
+}
 
 }  // namespace
 
@@ -109,7 +150,7 @@ absl::StatusOr<Exercise> MakeShapeExercise(ExerciseSource* source) {
   Exercise exercise = source->Start("shape");
   exercise.question =
       absl::StrCat(LayerLine(*source), ".\n", batch, " sequences of ", tokens,
-                   " tokens go through it. What is the shape of ", words, ", the batch first?\n");
+                   " tokens go through it.\nWhat is the shape of ", words, ", the batch first?\n");
   exercise.numbers = Doubles(stage->shapes[0]);
   exercise.answer_form = absl::StrCat(exercise.numbers.size(), " whole numbers with commas");
   exercise.wrong = WrongShapes(*source, *stage);
@@ -125,27 +166,25 @@ absl::StatusOr<Exercise> MakeCostExercise(ExerciseSource* source) {
   request.set_batch(static_cast<uint32_t>(source->Between(2, 4)));
   request.set_queries(static_cast<uint32_t>(source->Between(5, 12)));
   CLIENT_ASSIGN_OR_RETURN(const v1::LayerDetails details, source->client->GetLayer(request));
-  const std::string id = kAskedCounts[static_cast<size_t>(
+  const AskedCount& ask = kAskedCounts[static_cast<size_t>(
       source->Below(static_cast<int64_t>(std::size(kAskedCounts))))];
   Exercise exercise = source->Start("cost");
-  const v1::Count* asked = nullptr;
-  for (const v1::Count& count : details.counts()) {
-    if (count.id() == id) asked = &count;
-  }
+  const v1::Count* asked = FindCount(details, ask.id);
   if (asked == nullptr) {
-    return absl::InternalError(absl::StrCat("answer: must hold the count ", id, "; was without"));
+    return absl::InternalError(
+        absl::StrCat("answer: must hold the count ", ask.id, "; was without"));
   }
   const double value = static_cast<double>(asked->value());
+  const v1::Count* biased = FindCount(details, "parameters_with_bias");
   exercise.question = absl::StrCat(
-      LayerLine(*source),
-      ", biases: ", details.counts().size() > 3 ? details.counts(3).convention() : "none",
-      ".\nWith B ", request.batch(), " sequences of T ", request.queries(),
-      " tokens (keys: the same tokens), how many: ", AskedCount(*asked), "?\n");
+      LayerLine(*source), "; biases: ", biased == nullptr ? "unknown" : biased->convention(),
+      ".\nB ", request.batch(), " sequences of T ", request.queries(),
+      " tokens, which are the keys too. How many: ", ask.words, "?\n");
   exercise.numbers = {value};
   exercise.answer_form = "one whole number";
   for (const v1::Count& count : details.counts()) {
     if (count.value() == asked->value()) continue;
-    exercise.wrong.push_back({{static_cast<double>(count.value())}, AskedCount(count)});
+    exercise.wrong.push_back({{static_cast<double>(count.value())}, CountText(count)});
   }
   const auto add = [&](double number, const char* text) {
     exercise.wrong.push_back({{number}, text});
@@ -157,8 +196,7 @@ absl::StatusOr<Exercise> MakeCostExercise(ExerciseSource* source) {
       "were asked for");
   add(value / 2, "half of it: multiply-accumulates where FLOPs were asked for, or half the pairs");
   add(value / 4, "numbers were counted where bytes were asked for");
-  exercise.worked = absl::StrCat(asked->id(), " = ", asked->convention(), " = ",
-                                 Grouped(asked->value()), " ", asked->unit(), "s.\n");
+  exercise.worked = WorkedCount(details, *asked);
   return exercise;
 }
 

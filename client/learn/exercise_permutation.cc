@@ -99,12 +99,12 @@ absl::StatusOr<Exercise> MovedWithOutputExercise(ExerciseSource* source) {
       absl::StrFormat("y is a sum of z_r W_O^(r) over heads: its order doesn't matter while each "
                       "head keeps its own rows of W_O. Measured: %.1e of the largest |y|",
                       difference));
-  exercise.question = absl::StrCat(
-      "On ", CleanText(source->title), ": the heads are put in the order ",
-      absl::StrJoin(order, ","),
-      ", each with its rows of W_q, W_k, W_v and its rows of W_O (in x W form).\nWhat becomes of "
-      "the layer's output?\n",
-      LetteredChoices(exercise.choices));
+  exercise.question = absl::StrCat("On ", CleanText(source->title),
+                                   ": the heads are put in the order ", absl::StrJoin(order, ","),
+                                   ",\neach with its columns of W_q, W_k, W_v and its rows of W_O, "
+                                   "as x W writes them.\nWhat becomes "
+                                   "of the layer's output?\n",
+                                   LetteredChoices(exercise.choices));
   return exercise;
 }
 

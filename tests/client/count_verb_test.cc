@@ -68,12 +68,7 @@ TEST(CountVerbTest, ComparesHeadCountsOfTheSameWidth) {
 
 TEST(CountVerbTest, AsksTheServerForALayer) {
   Script script;
-  v1::LayerSpec* spec = script.details.mutable_spec();
-  spec->set_d_model(4);
-  spec->set_heads(2);
-  spec->set_kv_heads(2);
-  spec->add_dk(2);
-  spec->add_dv(3);
+  script.details = TwoHeadDetails(3);
   v1::Count* count = script.details.add_counts();
   count->set_id("parameters");
   count->set_value(int64_t{1} << 40);

@@ -161,12 +161,7 @@ TEST(ExerciseVerbTest, ChecksItsGrammar) {
 // A layer whose counts are canned: cost exercises need nothing else.
 Script CostScript() {
   Script script;
-  v1::LayerSpec* spec = script.details.mutable_spec();
-  spec->set_d_model(4);
-  spec->set_heads(2);
-  spec->set_kv_heads(2);
-  spec->add_dk(2);
-  spec->add_dv(2);
+  script.details = TwoHeadDetails(2);
   for (const char* id :
        {"score_elements", "score_elements_causal", "parameters", "parameters_with_bias",
         "parameters_k", "macs_dense", "macs_causal", "flops_dense", "flops_causal",

@@ -47,6 +47,9 @@ struct Script {
   int calls = 0;
 };
 
+// A layer of D 4 with two heads of dk 2 and this dv, without tensors and counts.
+v1::LayerDetails TwoHeadDetails(uint32_t dv);
+
 // Runs `headwise WORDS…` against the script, with `input` on standard input if there is one.
 struct Outcome {
   int exit_code = 0;
