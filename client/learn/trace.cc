@@ -151,8 +151,11 @@ std::string Hindrance(const v1::LayerSpec& spec, const std::string& matrix) {
   if (spec.has_clip()) return "they are clipped";
   if (matrix == "v") return "";
   if (spec.has_qk_norm()) return "they are normed";
-  if (spec.has_rope() && spec.rope().has_attention_factor() &&
-      spec.rope().attention_factor() != 1.0) {
+  // These multiply q and k by a factor, of the scaling's own where none is given.
+  const v1::RopeSpec& rope = spec.rope();
+  const bool stretches =
+      rope.scaling() == v1::RopeSpec::YARN || rope.scaling() == v1::RopeSpec::LONGROPE;
+  if (stretches && !(rope.has_attention_factor() && rope.attention_factor() == 1.0)) {
     return "RoPE stretches them";
   }
   return "";

@@ -222,9 +222,10 @@ TEST_F(Learn, EveryKindOfLayerCanBeTracedAndAskedAbout) {
     EXPECT_EQ(Stage(trace, "scores")["shapes"],
               json::array({json::array({1, heads, 2, cross ? 5 : 2})}))
         << folder;
-    // Clipped or normed projections can't be compared, and the answer says which.
+    // Clipped, normed or stretched projections can't be compared, and the answer says which.
     const std::string left_out = trace["separate_and_combined"]["left_out"];
-    EXPECT_EQ(left_out.empty(), folder != "mpt_alibi_clip" && folder != "qwen3_qknorm") << left_out;
+    const std::set<std::string> hindered = {"mpt_alibi_clip", "qwen3_qknorm", "gpt_oss_sinks"};
+    EXPECT_NE(left_out.empty(), hindered.contains(folder)) << left_out;
     for (const char* matrix : {"q", "k", "v"}) EXPECT_LT(LargestDifference(trace, matrix), 1e-4);
     EXPECT_EQ(server_.Headwise(words).exit_code, 0) << folder;
     for (const char* kind :
