@@ -2,6 +2,8 @@
 #include "client/app.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -44,7 +46,8 @@ std::string OverallHelp() {
       &text, "\nflags of every verb:\n", DescribeFlags(GlobalFlags()),
       "\n`headwise VERB --help` describes a verb. Tensor files are .npy or .safetensors "
       "(FILE:NAME picks a tensor).\n"
-      "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 threshold not met.\n");
+      "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 threshold not met or answer "
+      "wrong.\n");
   return text;
 }
 
@@ -136,8 +139,17 @@ absl::Status RunVerb(const Command& command, const Environment& environment, std
                   .json = command.args.Has("json"),
                   .terminal = environment.terminal,
                   .progress = environment.watched ? ProgressOn(err) : ProgressCallback(),
+                  .ask = {},
                   .out = {},
                   .exit_code = kExitDone};
+  if (environment.in != nullptr) {
+    session.ask = [&](const std::string& question) -> std::optional<std::string> {
+      out << question << std::flush;
+      std::string line;
+      if (!std::getline(*environment.in, line)) return std::nullopt;
+      return line;
+    };
+  }
   const absl::Status status = command.verb->run(session);
   if (IsUsageError(status)) {
     return UsageError(absl::StrCat(command.verb->name, ": ", status.message(), " (see headwise ",
@@ -160,10 +172,10 @@ const std::vector<Verb>& Verbs() {
     };
     append(LoadVerbs());
     append(LayerVerbs());
-    append({SaveVerb(), CountVerb(), ForwardVerb(), AblateVerb(), AnalyzeVerb(), AuditVerb()});
+    append({SaveVerb(), CountVerb(), ForwardVerb(), TraceVerb(), ExerciseVerb(), AblateVerb(),
+            AnalyzeVerb(), AuditVerb()});
     append(ServerVerbs());
     append(DeriveVerbs());
-    append(ReservedVerbs());
     return list;
   }();
   return *verbs;

@@ -151,6 +151,7 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
                  .kernel_score_bytes = budget_.threads * kScoreTileBytes,
                  .reduced_error = {}};
   info.count_shape = ShapeOf(info.spec, *vectors);
+  info.count_shape.weight_element_bytes = static_cast<int64_t>(DTypeBytes(options.dtype));
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,10 @@ void BatchRows(const Settings& settings, std::vector<Row>* rows);
 // Against peers.py, which reads from the pipe `path`.in and writes to `path`.out.
 void PeerRows(const Settings& settings, const std::string& path, std::vector<Row>* rows);
 void ServiceRows(const Settings& settings, std::vector<Row>* rows);  // starts a server beside it
+
+// The same width cut into 1 to 32 heads: prints a table and returns its rows. A wrong number makes
+// a row's "error".
+nlohmann::json HeadsTable(const Settings& settings);
 
 }  // namespace headwise::bench
 

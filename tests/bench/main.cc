@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED] [--only PREFIX]
+// headwise-bench [--quick] [--heads] [--json FILE|-] [--threads N] [--jitter SEED] [--only PREFIX]
 //                [--peers PIPES]
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +46,16 @@ void PrintRows(const std::vector<Row>& rows) {
   }
 }
 
-void WriteJson(const std::vector<Row>& rows, const std::string& path) {
+void WriteJson(const nlohmann::json& out, const std::string& path) {
+  if (path.empty()) return;
+  if (path == "-") {
+    std::cout << out.dump(1) << "\n";
+  } else {
+    std::ofstream(path) << out.dump(1) << "\n";
+  }
+}
+
+nlohmann::json ToJson(const std::vector<Row>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const Row& row : rows) {
     out.push_back({{"name", row.name},
@@ -58,31 +67,39 @@ void WriteJson(const std::vector<Row>& rows, const std::string& path) {
                    {"high", row.high},
                    {"error", row.error}});
   }
-  if (path == "-") {
-    std::cout << out.dump(1) << "\n";
-  } else {
-    std::ofstream(path) << out.dump(1) << "\n";
-  }
+  return out;
 }
 
 int Usage(const std::string& what) {
   std::fprintf(stderr,
                "headwise-bench: %s\n"
-               "usage: headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED]\n"
-               "                      [--only PREFIX] [--peers PIPES]\n",
+               "usage: headwise-bench [--quick] [--heads] [--json FILE|-] [--threads N]\n"
+               "                      [--jitter SEED] [--only PREFIX] [--peers PIPES]\n",
                what.c_str());
   return 2;
+}
+
+int HeadsMain(const Settings& settings, const std::string& json) {
+  const nlohmann::json rows = HeadsTable(settings);
+  WriteJson(rows, json);
+  for (const nlohmann::json& row : rows) {
+    if (!row["error"].get<std::string>().empty()) return 1;
+  }
+  return 0;
 }
 
 int Main(int argc, char** argv) {
   Settings settings;
   std::optional<int64_t> threads;
   std::string json, peers;
+  bool heads = false;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const bool has_value = i + 1 < argc;
     if (flag == "--quick") {
       settings.quick = true;
+    } else if (flag == "--heads") {
+      heads = true;
     } else if (flag == "--json" && has_value) {
       json = argv[++i];
     } else if (flag == "--threads" && has_value &&
@@ -113,6 +130,7 @@ int Main(int argc, char** argv) {
       KernelPathName(BestKernelPath()), settings.threads, budget->source.c_str(),
       peak_rates.f32.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
   std::fflush(stdout);
+  if (heads) return HeadsMain(settings, json);
   std::vector<Row> rows;
   CoreRows(settings, &peak_rates, &rows);
   ProjectionRows(settings, &rows);
@@ -121,7 +139,7 @@ int Main(int argc, char** argv) {
   ServiceRows(settings, &rows);
   if (!peers.empty()) PeerRows(settings, peers, &rows);
   PrintRows(rows);
-  if (!json.empty()) WriteJson(rows, json);
+  WriteJson(ToJson(rows), json);
   for (const Row& row : rows) {
     if (!row.error.empty()) return 1;
   }

@@ -4,6 +4,7 @@
 #define HEADWISE_TESTS_CLIENT_FAKE_CLIENT_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,13 +49,17 @@ struct Script {
   int calls = 0;
 };
 
-// Runs `headwise WORDS…` against the script.
+// A layer of D 4 with two heads of dk 2 and this dv, without tensors and counts.
+v1::LayerDetails TwoHeadDetails(uint32_t dv);
+
+// Runs `headwise WORDS…` against the script, with `input` on standard input if there is one.
 struct Outcome {
   int exit_code = 0;
   std::string out, err;
 };
 Outcome RunWith(Script* script, const std::vector<std::string>& words,
-                const Terminal& terminal = {});
+                const Terminal& terminal = {},
+                const std::optional<std::string>& input = std::nullopt);
 
 }  // namespace headwise::client
 
