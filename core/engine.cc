@@ -134,8 +134,7 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   // A load takes little beside the layer itself.
   const int64_t weight_bytes = ParameterBytes(*resolved, *vectors, options.dtype);
   auto bytes = std::make_shared<LayerBytes>(&layer_bytes_);
-  absl::Status budget =
-      bytes->Take(weight_bytes + options.kept_bytes, limits_.layer_budget_bytes);
+  absl::Status budget = bytes->Take(weight_bytes + options.kept_bytes, limits_.layer_budget_bytes);
   if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();

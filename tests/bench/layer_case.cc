@@ -30,8 +30,8 @@ std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, Layer
   return c;
 }
 
-std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, const AttentionShape& shape,
-                                    int threads) {
+std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype,
+                                    const AttentionShape& shape, int threads) {
   // The width keeps its divisor: heads stay equal.
   const int64_t width = settings.Size(shape.d_model / shape.heads, 0) * shape.heads;
   return MakeCase(

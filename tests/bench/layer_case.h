@@ -37,8 +37,8 @@ struct LayerCase {
 
 std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, LayerSpec spec,
                                     std::vector<int64_t> lengths, int threads = 0);
-std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, const AttentionShape& shape,
-                                    int threads = 0);
+std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype,
+                                    const AttentionShape& shape, int threads = 0);
 
 ForwardResult Forward(LayerCase* c, uint32_t outputs = kOutputY);
 
