@@ -97,7 +97,8 @@ void PadRows(const double* from, int64_t rows, int64_t keys, int64_t pad, double
 
 // Sequences are filled up with keys of zeros to the longest one's length.
 bool Pad(bool only, int64_t form, AuditCase* c) {
-  const ReferenceInput& own = *c->input;
+  const std::shared_ptr<const ReferenceInput> held = c->input;  // Edit lets go of it
+  const ReferenceInput& own = *held;
   if (form > 0 || c->plan.reach->causal || own.memory_lengths.size() < 2) return false;
   const int64_t longest = *std::max_element(own.memory_lengths.begin(), own.memory_lengths.end());
   const int64_t shortest = *std::min_element(own.memory_lengths.begin(), own.memory_lengths.end());

@@ -96,7 +96,8 @@ std::vector<FusedRow> RowsOf(const LayerSpec& spec, Fused layout) {
   stored.fused_layout = layout == Fused::kBlocks    ? FusedLayout::kBlocks
                         : layout == Fused::kPerHead ? FusedLayout::kPerHead
                                                     : FusedLayout::kPerGroup;
-  for (const WeightStretch& stretch : ListStoredWeights(stored, false).front().stretches) {
+  const std::vector<StoredWeight> weights = ListStoredWeights(stored, false);
+  for (const WeightStretch& stretch : weights.front().stretches) {
     Append(stretch.matrix, stretch.first, stretch.rows, &rows);
   }
   return rows;
