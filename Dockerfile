@@ -30,6 +30,8 @@ RUN --mount=type=cache,target=/var/cache/apt,sharing=locked --mount=type=cache,t
       -o APT::Keep-Downloaded-Packages=true $(sed 's/#.*//' /tmp/packages-runtime.txt) && \
     rm /tmp/packages-runtime.txt && mkdir /models
 COPY --from=build /out/usr/local/bin/ /usr/local/bin/
+# What is in here, with versions and licences.
+COPY --from=build /out/usr/local/share/doc/headwise/ /usr/local/share/doc/headwise/
 
 # A number, so that Kubernetes can see that it isn't root. The server writes nothing: run it with a read-only root.
 USER 65532:65532

@@ -196,6 +196,8 @@ const std::vector<Flag>& AblateFlags() {
       {"level", "P", "of the intervals; 0.95 by default"},
       {"resamples", "N", "of the intervals; 2000 by default"},
       {"gram", "", "also return gram, b and y_sq"},
+      {"means", "", "also return tokens, and means of z with their counts: z_mean, z_tokens"},
+      {"return-p", "", "also return p, and p of every ablation that is written"},
       {"report", "OUT.html", "one page with the figures"},
       {"output", "F.safetensors", "write y and the ablated y's there"},
       {"expected-version", "N", "refuse another version of the layer"},
@@ -245,6 +247,8 @@ absl::StatusOr<v1::AblateRequest> BuildAblateRequest(const Args& args, const std
     request.set_return_ablation_y(request.return_ablations().empty());
   }
   if (args.Has("gram")) request.set_return_gram(true);
+  if (args.Has("means")) request.set_return_means(true);
+  if (args.Has("return-p")) request.set_return_p(true);
   return request;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/ablate_totals.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -11,28 +12,6 @@
 
 namespace headwise::client {
 namespace {
-
-absl::Status OneInputOnly(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "input: must be one file for what looks at a whole input; was several, with ", what));
-}
-
-absl::Status CheckIntervention(const v1::Intervention& intervention) {
-  using Kind = v1::Intervention;
-  switch (intervention.kind()) {
-    case Kind::MEAN:
-      if (!intervention.has_tensor()) return OneInputOnly("MEAN of the request's own");
-      break;
-    case Kind::RESAMPLE:
-    case Kind::REPLACE:
-    case Kind::KNOCKOUT:
-      return OneInputOnly(Kind::Kind_Name(intervention.kind()));
-    default:
-      break;
-  }
-  if (intervention.sequences_size() > 0) return OneInputOnly("sequences by number");
-  return absl::OkStatus();
-}
 
 void SetEffect(const Effect& effect, v1::Effect* wire) {
   wire->Clear();
@@ -57,18 +36,21 @@ void SetIntervals(const EffectIntervals& intervals, v1::EffectIntervals* wire) {
   if (intervals.cosine) SetInterval(intervals.cosine, wire->mutable_cosine());
 }
 
-// Appends [draws, B, 3] of one answer.
+// Appends [draws, B, 3] of one answer. An input that an intervention leaves alone has one draw,
+// which stands for all.
 absl::Status AppendSums(const v1::AblationEffect& effect, size_t sequences, DrawSums* sums) {
   const size_t count = static_cast<size_t>(effect.sums_size());
-  const size_t draws = sequences == 0 ? sums->size() : count / (3 * sequences);
+  if (sequences == 0 && count == 0) return absl::OkStatus();
+  const size_t draws = sequences == 0 ? 0 : count / (3 * sequences);
   if (sums->empty()) sums->resize(draws);
-  if (draws != sums->size() || count != draws * sequences * 3) {
+  if (draws > 1 && sums->size() == 1) sums->resize(draws, sums->front());
+  if (draws == 0 || (draws != sums->size() && draws != 1) || count != draws * sequences * 3) {
     return absl::InternalError(
         absl::StrCat("answer: must hold three sums a draw and sequence; was ", count, " of ",
                      sequences, " sequences"));
   }
-  int at = 0;
-  for (size_t draw = 0; draw < draws; ++draw) {
+  for (size_t draw = 0; draw < sums->size(); ++draw) {
+    int at = static_cast<int>(draw % draws * sequences * 3);
     for (size_t s = 0; s < sequences; ++s, at += 3) {
       (*sums)[draw].push_back({effect.sums(at), effect.sums(at + 1), effect.sums(at + 2)});
     }
@@ -77,21 +59,6 @@ absl::Status AppendSums(const v1::AblationEffect& effect, size_t sequences, Draw
 }
 
 }  // namespace
-
-absl::Status CheckAddsUp(const v1::AblateRequest& request) {
-  if (request.sweep() == v1::PRUNE_PLAN) return OneInputOnly("PRUNE_PLAN");
-  if (request.sweep() == v1::CUMULATIVE && request.order().empty()) {
-    return OneInputOnly("CUMULATIVE without an order");
-  }
-  absl::Status status;
-  if (request.has_sweep_intervention()) status = CheckIntervention(request.sweep_intervention());
-  for (const v1::Ablation& ablation : request.ablations()) {
-    for (const v1::Intervention& intervention : ablation.interventions()) {
-      status.Update(CheckIntervention(intervention));
-    }
-  }
-  return status;
-}
 
 absl::Status AblateTotals::Add(v1::AblateResult result) {
   const size_t sequences = static_cast<size_t>(result.lengths_size());
@@ -113,6 +80,7 @@ absl::Status AblateTotals::Add(v1::AblateResult result) {
     const absl::Status appended = AppendSums(*effect, sequences, &sums_[a]);
     if (!appended.ok()) return appended;
     effect->clear_sums();
+    effect->clear_means();
   }
   for (size_t i = 0; i < pairs_.size(); ++i) {
     v1::Interaction* pair = result.mutable_interactions(static_cast<int>(i));
@@ -120,6 +88,11 @@ absl::Status AblateTotals::Add(v1::AblateResult result) {
     pairs_[i].Add({pair->sums(0), pair->sums(1), pair->sums(2), pair->sums(3), pair->sums(4)});
     pair->clear_sums();
   }
+  if (const absl::Status added = grams_.Add(result); !added.ok()) return added;
+  // An input that an intervention leaves alone says less of what was done.
+  const std::string& text = result.scope().text();
+  const std::string done = text.substr(std::min(text.find(';'), text.size()));
+  if (done.size() > done_.size()) done_ = done;
   result.clear_tensors();
   if (!started_) {
     started_ = true;
@@ -130,6 +103,7 @@ absl::Status AblateTotals::Add(v1::AblateResult result) {
   total_.set_from_gram(total_.from_gram() && result.from_gram());
   total_.mutable_lengths()->MergeFrom(result.lengths());
   total_.mutable_y_l2_per_sequence()->MergeFrom(result.y_l2_per_sequence());
+  if (result.has_prune_plan()) total_.mutable_prune_plan()->Swap(result.mutable_prune_plan());
   total_.set_compute_us(total_.compute_us() + result.compute_us());
   total_.set_queue_us(total_.queue_us() + result.queue_us());
   v1::Scope* scope = total_.mutable_scope();
@@ -186,11 +160,9 @@ v1::AblateResult AblateTotals::Take() {
       pair->set_relative_l2_if_orthogonal(*sums.relative_l2_if_orthogonal());
     }
   }
-  const std::string text = total_.scope().text();
-  const size_t rest = text.find(';');
-  total_.mutable_scope()->set_text(
-      absl::StrCat(total_.scope().n_sequences(), " sequences, ", total_.scope().n_tokens(),
-                   " tokens", rest == std::string::npos ? "" : text.substr(rest)));
+  total_.mutable_scope()->set_text(absl::StrCat(total_.scope().n_sequences(), " sequences, ",
+                                                total_.scope().n_tokens(), " tokens", done_));
+  grams_.AppendTo(&total_);
   return std::move(total_);
 }
 

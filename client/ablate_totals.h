@@ -2,19 +2,18 @@
 #ifndef HEADWISE_CLIENT_ABLATE_TOTALS_H_
 #define HEADWISE_CLIENT_ABLATE_TOTALS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "client/gram_totals.h"
 #include "core/format/effects.h"
 #include "headwise/v1/ablation.pb.h"
 
 namespace headwise::client {
 
-// Whether the answers to one request on several inputs add up to that on all of them together.
-// INVALID_ARGUMENT for what looks at a whole input (means and partners of the request's own, rows,
-// edges, sequences by number, orders that are found on the way).
-absl::Status CheckAddsUp(const v1::AblateRequest& request);
-
-// Adds up the answers to one request on several inputs, given with `return_sums`. Memory grows with
-// the number of sequences, never with their tokens. Not thread-safe.
+// Adds up the answers to one request on several inputs, given with `return_sums`. A prune plan is
+// that of the last answer, whose sums its request began with. Memory grows with the number of
+// sequences, never with their tokens. Not thread-safe.
 class AblateTotals {
  public:
   explicit AblateTotals(const BootstrapOptions& bootstrap) : bootstrap_(bootstrap) {}
@@ -23,8 +22,8 @@ class AblateTotals {
   // replaced on the way.
   absl::Status Add(v1::AblateResult result);
 
-  // The answer as if all inputs had been one: the same figures, without tensors and sums. Call it
-  // once, after an Add.
+  // The answer as if all inputs had been one: the same figures, without sums; of tensors only what
+  // GramTotals adds up. Call it once, after an Add.
   v1::AblateResult Take();
 
  private:
@@ -34,6 +33,8 @@ class AblateTotals {
   v1::AblateResult total_;
   std::vector<DrawSums> sums_;   // of each ablation
   std::vector<PairSums> pairs_;  // of each interaction
+  GramTotals grams_;
+  std::string done_;  // the scope's text after its counts
   bool started_ = false;
 };
 

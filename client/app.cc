@@ -2,6 +2,8 @@
 #include "client/app.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -20,13 +22,17 @@ constexpr absl::string_view kProgram = "headwise";
 constexpr absl::string_view kClearLine = "\r\033[K";  // wipes what progress has written
 
 const std::vector<Flag>& GlobalFlags() {
-  static const auto* flags = new std::vector<Flag>{
-      {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
-      {"timeout", "30s", "longest wait for a call"},
-      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
-      {"json", "", "one JSON object instead of tables"},
-      {"help", "", "this text"},
-  };
+  static const auto* flags = [] {
+    auto* list = new std::vector<Flag>{
+        {"server", "HOST:PORT", "the server; 127.0.0.1:8500 by default"},
+        {"timeout", "30s", "longest wait for a call"},
+        {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
+        {"json", "", "one JSON object instead of tables"},
+        {"help", "", "this text"},
+    };
+    list->insert(list->end(), SecurityFlags().begin(), SecurityFlags().end());
+    return list;
+  }();
   return *flags;
 }
 
@@ -55,7 +61,8 @@ std::string OverallHelp() {
       DescribeFlags(absl::MakeConstSpan(ProgramFlags()).subspan(GlobalFlags().size())),
       "\n`headwise VERB --help` describes a verb. Tensor files are .npy or .safetensors "
       "(FILE:NAME picks a tensor).\n"
-      "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 threshold not met.\n");
+      "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 threshold not met or answer "
+      "wrong.\n");
   return text;
 }
 
@@ -151,7 +158,8 @@ absl::StatusOr<Command> ParseCommand(absl::Span<const std::string> words) {
 
 ProgressCallback ProgressOn(std::ostream& err) {
   return [&err](const std::string& stage, int64_t done, int64_t total) {
-    err << absl::StrFormat("\r%s %d %%", CleanText(stage), total > 0 ? 100 * done / total : 100);
+    err << kClearLine
+        << absl::StrFormat("%s %d %%", CleanText(stage), total > 0 ? 100 * done / total : 100);
     err << (done >= total ? kClearLine : "") << std::flush;
   };
 }
@@ -161,6 +169,7 @@ absl::Status RunVerb(const Command& command, const Environment& environment, std
   ClientOptions options;
   CLIENT_ASSIGN_OR_RETURN(options.timeout, command.args.Time("timeout", options.timeout));
   CLIENT_ASSIGN_OR_RETURN(options.client_id, command.args.ClientId("client-id"));
+  CLIENT_ASSIGN_OR_RETURN(options.security, ReadSecurity(command.args));
   CLIENT_ASSIGN_OR_RETURN(
       const std::unique_ptr<Client> client,
       environment.connect(command.args.Text("server", "127.0.0.1:8500"), options));
@@ -169,8 +178,17 @@ absl::Status RunVerb(const Command& command, const Environment& environment, std
                   .json = command.args.Has("json"),
                   .terminal = environment.terminal,
                   .progress = environment.watched ? ProgressOn(err) : ProgressCallback(),
+                  .ask = {},
                   .out = {},
                   .exit_code = kExitDone};
+  if (environment.in != nullptr) {
+    session.ask = [&](const std::string& question) -> std::optional<std::string> {
+      out << question << std::flush;
+      std::string line;
+      if (!std::getline(*environment.in, line)) return std::nullopt;
+      return line;
+    };
+  }
   const absl::Status status = command.verb->run(session);
   if (IsUsageError(status)) {
     return UsageError(absl::StrCat(command.verb->name, ": ", status.message(), " (see headwise ",
@@ -193,10 +211,10 @@ const std::vector<Verb>& Verbs() {
     };
     append(LoadVerbs());
     append(LayerVerbs());
-    append({SaveVerb(), CountVerb(), ForwardVerb(), AblateVerb(), AnalyzeVerb()});
+    append({SaveVerb(), CountVerb(), ForwardVerb(), TraceVerb(), ExerciseVerb(), AblateVerb(),
+            AnalyzeVerb(), AuditVerb()});
     append(ServerVerbs());
     append(DeriveVerbs());
-    append(ReservedVerbs());
     return list;
   }();
   return *verbs;

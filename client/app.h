@@ -4,6 +4,7 @@
 #define HEADWISE_CLIENT_APP_H_
 
 #include <functional>
+#include <istream>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -17,15 +18,16 @@ namespace headwise::client {
 
 // What surrounds a run. `connect` makes the client that the verb talks to.
 struct Environment {
-  Terminal terminal;     // of standard output
-  bool watched = false;  // standard error is a terminal: show progress there
+  Terminal terminal;           // of standard output
+  bool watched = false;        // standard error is a terminal: show progress there
+  std::istream* in = nullptr;  // standard input, for verbs that ask; null: none
   std::function<absl::StatusOr<std::unique_ptr<Client>>(const std::string& target,
                                                         const ClientOptions& options)>
       connect = Client::Connect;
 };
 
 // Runs one command line (without the program's name) and returns the exit code. On failure `out`
-// gets nothing and `err` one line.
+// gets nothing (but a question that was asked before) and `err` one line.
 int RunHeadwise(absl::Span<const std::string> words, const Environment& environment,
                 std::ostream& out, std::ostream& err);
 

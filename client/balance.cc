@@ -20,8 +20,7 @@ namespace {
 
 // gRPC's own retries keep a copy of the message and give up above a buffer of 256 KiB: ours
 // (client/retry.h) are for messages of any size.
-constexpr char kServiceConfig[] =
-    R"({"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":""}})";
+constexpr char kServiceConfig[] = R"({"healthCheckConfig":{"serviceName":""}})";
 
 bool IsAddress(int family, absl::string_view text) {
   const size_t colon = text.rfind(':');
@@ -56,6 +55,7 @@ absl::StatusOr<std::string> ResolvableTarget(absl::string_view target) {
 }
 
 void BalanceCalls(absl::string_view resolvable, grpc::ChannelArguments* arguments) {
+  arguments->SetLoadBalancingPolicyName("round_robin");
   if (!absl::StrContains(resolvable, ',') && !absl::StartsWith(resolvable, "dns:")) return;
   arguments->SetServiceConfigJSON(kServiceConfig);
   arguments->SetInt(GRPC_ARG_ENABLE_RETRIES, 0);

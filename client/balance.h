@@ -17,9 +17,10 @@ namespace headwise::client {
 // holds a name: only addresses go into a list, several names are DNS's business.
 absl::StatusOr<std::string> ResolvableTarget(absl::string_view target);
 
-// For a list of addresses and for dns:/// names: calls take turns over the addresses, and one whose
-// health service doesn't say SERVING gets none, so that a replica that drains or still loads is
-// left out before it refuses. A single HOST:PORT is asked whatever its health: there is no other.
+// Calls take turns over all addresses that the target stands for. For a list of addresses and for
+// dns:/// names one whose health service doesn't say SERVING gets none, so that a replica that
+// drains or still loads is left out before it refuses. A HOST:PORT is asked whatever its health:
+// mostly there is no other.
 void BalanceCalls(absl::string_view resolvable, grpc::ChannelArguments* arguments);
 
 }  // namespace headwise::client

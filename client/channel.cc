@@ -14,8 +14,20 @@
 #include "client/balance.h"
 
 namespace headwise::client {
+namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection) {
+// By gRPC's words: of one address, of several, of a name. Replicas that say themselves that they
+// don't serve have answered.
+bool NobodyAnswered(const std::string& message) {
+  return absl::StartsWith(message, "failed to connect") || absl::StrContains(message, "DNS") ||
+         (absl::StartsWith(message, "connections to all backends failing") &&
+          !absl::StrContains(message, "backend unhealthy"));
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection,
+                                           const ChannelSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetMaxReceiveMessageSize(-1);
@@ -27,23 +39,28 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_c
   } else {
     BalanceCalls(target, &arguments);
   }
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  if (!security.tls) {
+    return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  }
+  if (!security.server_name.empty()) arguments.SetSslTargetNameOverride(security.server_name);
+  return grpc::CreateCustomChannel(
+      target, grpc::SslCredentials({security.ca, security.key, security.certificate}), arguments);
 }
 
-void PrepareContext(absl::Duration timeout, const std::string& client_id,
+void PrepareContext(absl::Duration timeout, const std::string& client_id, const std::string& token,
                     grpc::ClientContext* context) {
   if (timeout != absl::InfiniteDuration()) {
     context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
   }
   if (!client_id.empty()) context->AddMetadata("headwise-client", client_id);
+  if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
 }
 
 absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
                           const std::string& target, absl::Duration timeout) {
   if (code == grpc::StatusCode::OK) return absl::OkStatus();
   const auto absl_code = static_cast<absl::StatusCode>(code);
-  if (code == grpc::StatusCode::UNAVAILABLE &&
-      (absl::StartsWith(message, "failed to connect") || absl::StrContains(message, "DNS"))) {
+  if (code == grpc::StatusCode::UNAVAILABLE && NobodyAnswered(message)) {
     return absl::Status(absl_code,
                         absl::StrCat("server: must answer at ", target, "; was ", message));
   }

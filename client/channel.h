@@ -11,17 +11,19 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/channel_security.h"
 
 namespace headwise::client {
 
 // A channel without limits on message sizes, whose calls take turns over the target's addresses
 // (client/balance.h). `own_connection`: one TCP connection, to one of them, which it never shares
 // with another channel (gRPC otherwise lets channels of equal arguments share one).
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_connection,
+                                           const ChannelSecurity& security);
 
-// Sets the deadline (none for an infinite timeout) and, unless it is empty, `headwise-client`:
-// whose share of the server the call uses.
-void PrepareContext(absl::Duration timeout, const std::string& client_id,
+// Sets the deadline (none for an infinite timeout) and, unless they are empty, `headwise-client`,
+// whose share of the server the call uses, and the bearer token.
+void PrepareContext(absl::Duration timeout, const std::string& client_id, const std::string& token,
                     grpc::ClientContext* context);
 
 // The server's code and message. Where gRPC itself gives up, its words become "field: rule; was …".

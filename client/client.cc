@@ -11,6 +11,7 @@
 #include "client/ablate_parts.h"
 #include "client/balance.h"
 #include "client/channel.h"
+#include "client/report.h"
 #include "client/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "headwise/v1/headwise.grpc.pb.h"
@@ -21,10 +22,9 @@ namespace {
 class GrpcForwardStream : public ForwardStream {
  public:
   using ToStatus = std::function<absl::Status(const grpc::Status&)>;
-  GrpcForwardStream(v1::Headwise::Stub* stub, absl::Duration timeout, const std::string& client_id,
-                    ToStatus to_status)
+  GrpcForwardStream(v1::Headwise::Stub* stub, const ClientOptions& options, ToStatus to_status)
       : to_status_(std::move(to_status)) {
-    PrepareContext(timeout, client_id, &context_);
+    PrepareContext(options.timeout, options.client_id, options.security.token, &context_);
     stream_ = stub->ForwardStream(&context_);
   }
   ~GrpcForwardStream() override {
@@ -53,13 +53,21 @@ class GrpcForwardStream : public ForwardStream {
   bool finished_ = false;
 };
 
+// What the server says of a call that it works on; its memory before it starts.
+void Tell(const v1::Progress& at, const ProgressCallback& progress) {
+  if (!progress) return;
+  const std::string memory =
+      at.bytes() > 0 ? absl::StrCat(", takes ", HumanBytes(at.bytes()), " there") : "";
+  progress(absl::StrCat(at.stage(), memory), at.done(), at.total());
+}
+
 class GrpcClient : public Client {
  public:
   // `resolvable`: `target` as gRPC takes it.
   GrpcClient(std::string target, const std::string& resolvable, ClientOptions options)
       : target_(std::move(target)),
         options_(options),
-        channel_(MakeChannel(resolvable, options.own_connection)),
+        channel_(MakeChannel(resolvable, options.own_connection, options.security)),
         stub_(v1::Headwise::NewStub(channel_)) {}
 
   absl::StatusOr<v1::ForwardResponse> Forward(const v1::ForwardRequest& request) override {
@@ -131,8 +139,7 @@ class GrpcClient : public Client {
 
   std::unique_ptr<ForwardStream> OpenForwardStream() override {
     return std::make_unique<GrpcForwardStream>(
-        stub_.get(), options_.timeout, options_.client_id,
-        [this](const grpc::Status& status) { return Error(status); });
+        stub_.get(), options_, [this](const grpc::Status& status) { return Error(status); });
   }
 
   absl::StatusOr<v1::AblateResult> Ablate(const v1::AblateRequest& request,
@@ -145,16 +152,13 @@ class GrpcClient : public Client {
                                               const ProgressCallback& progress,
                                               absl::Duration left) {
     grpc::ClientContext context;
-    PrepareContext(left, options_.client_id, &context);
+    Prepare(left, &context);
     auto reader = stub_->Ablate(&context, request);
     AblateParts parts;
     absl::Status added;
     v1::AblateResponse response;
     while (added.ok() && reader->Read(&response)) {
-      if (response.has_progress() && progress) {
-        const v1::Progress& at = response.progress();
-        progress(at.stage(), at.done(), at.total());
-      }
+      if (response.has_progress()) Tell(response.progress(), progress);
       added = parts.Add(&response);
     }
     if (!added.ok()) context.TryCancel();
@@ -174,24 +178,23 @@ class GrpcClient : public Client {
                                                      const ProgressCallback& progress,
                                                      absl::Duration left) {
     grpc::ClientContext context;
-    PrepareContext(left, options_.client_id, &context);
-    const auto reader = stub_->AnalyzeHeads(&context, request);
-    v1::AnalyzeHeadsResponse response;
-    v1::AnalyzeHeadsResult result;
-    bool has_result = false;
-    while (reader->Read(&response)) {
-      if (response.has_progress() && progress) {
-        const v1::Progress& at = response.progress();
-        progress(at.stage(), at.done(), at.total());
-      }
-      if (!response.has_result()) continue;
-      result = std::move(*response.mutable_result());
-      has_result = true;
-    }
-    const grpc::Status status = reader->Finish();
-    if (!status.ok()) return Error(status);
-    if (!has_result) return absl::InternalError("answer: must hold a result; was without");
-    return result;
+    Prepare(left, &context);
+    return ReadResult<v1::AnalyzeHeadsResponse, v1::AnalyzeHeadsResult>(
+        stub_->AnalyzeHeads(&context, request).get(), progress);
+  }
+
+  absl::StatusOr<v1::AuditResult> Audit(const v1::AuditRequest& request,
+                                        const ProgressCallback& progress) override {
+    return Again<v1::AuditResult>(
+        [&](absl::Duration left) { return AuditOnce(request, progress, left); });
+  }
+
+  absl::StatusOr<v1::AuditResult> AuditOnce(const v1::AuditRequest& request,
+                                            const ProgressCallback& progress, absl::Duration left) {
+    grpc::ClientContext context;
+    Prepare(left, &context);
+    return ReadResult<v1::AuditResponse, v1::AuditResult>(stub_->Audit(&context, request).get(),
+                                                          progress);
   }
 
   absl::StatusOr<v1::LoadLayerResponse> Upload(const v1::UploadHeader& header,
@@ -228,9 +231,10 @@ class GrpcClient : public Client {
   }
 
  private:
-  void Prepare(grpc::ClientContext* context) const {
-    PrepareContext(options_.timeout, options_.client_id, context);
+  void Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
+    PrepareContext(timeout, options_.client_id, options_.security.token, context);
   }
+  void Prepare(grpc::ClientContext* context) const { Prepare(options_.timeout, context); }
 
   absl::Status Error(const grpc::Status& status) const {
     return ToAbslStatus(status.error_code(), status.error_message(), target_, options_.timeout);
@@ -239,6 +243,25 @@ class GrpcClient : public Client {
   template <typename Request, typename Response>
   using Method = grpc::Status (v1::Headwise::Stub::*)(grpc::ClientContext*, const Request&,
                                                       Response*);
+
+  // A stream of progress that ends in one result.
+  template <typename Response, typename Result>
+  absl::StatusOr<Result> ReadResult(grpc::ClientReader<Response>* reader,
+                                    const ProgressCallback& progress) const {
+    Response response;
+    Result result;
+    bool has_result = false;
+    while (reader->Read(&response)) {
+      if (response.has_progress()) Tell(response.progress(), progress);
+      if (!response.has_result()) continue;
+      result = std::move(*response.mutable_result());
+      has_result = true;
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return Error(status);
+    if (!has_result) return absl::InternalError("answer: must hold a result; was without");
+    return result;
+  }
 
   // Once.
   template <typename Response, typename Request>
@@ -257,7 +280,7 @@ class GrpcClient : public Client {
                                           const Request& request) const {
     return Again<Response>([&](absl::Duration left) -> absl::StatusOr<Response> {
       grpc::ClientContext context;
-      PrepareContext(left, options_.client_id, &context);
+      Prepare(left, &context);
       Response response;
       const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
       if (!status.ok()) return Error(status);
@@ -295,6 +318,7 @@ v1::UploadHeader HeaderFor(const UploadTarget& target) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target,
                                                         const ClientOptions& options) {
+  if (absl::Status secure = CheckSecurity(target, options.security); !secure.ok()) return secure;
   if (target.empty()) {
     return absl::InvalidArgumentError("server: must be HOST:PORT; was empty");
   }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/channel_security.h"
 #include "client/forward_stream.h"
 #include "client/retry.h"
 #include "client/upload.h"
@@ -22,10 +23,11 @@ struct ClientOptions {
   absl::Duration timeout = absl::Seconds(30);  // of each call, from its start to its end
   // A TCP connection of its own. Without it clients of one process and target may share one.
   bool own_connection = false;
-  // Of calls that may be sent twice: Forward, Ablate, AnalyzeHeads and what only reads.
+  // Of calls that may be sent twice: Forward, Ablate, AnalyzeHeads, Audit and what only reads.
   RetryOptions retry;
   // Whose share of the server the calls use; empty: the server goes by this machine's address.
   std::string client_id;
+  ChannelSecurity security;
 };
 
 // Told how far a long call is: `done` of `total` bytes (uploads) or steps (ablations).
@@ -37,8 +39,8 @@ class Client {
  public:
   // `target` is HOST:PORT, a list of addresses ("10.0.0.1:8500,10.0.0.2:8500"), or what gRPC
   // resolves besides (unix:PATH, dns:///…). Calls take turns over all its addresses that are
-  // healthy. INVALID_ARGUMENT for a target that can't be one. Never fails for an absent server: the
-  // first call does, with UNAVAILABLE.
+  // healthy. INVALID_ARGUMENT for a target that can't be one, and as CheckSecurity. Never fails for
+  // an absent server: the first call does, with UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;
@@ -56,6 +58,10 @@ class Client {
   // The stream's result. INTERNAL if it ends without.
   virtual absl::StatusOr<v1::AnalyzeHeadsResult> AnalyzeHeads(
       const v1::AnalyzeHeadsRequest& request, const ProgressCallback& progress = {}) = 0;
+
+  // The same of an audit.
+  virtual absl::StatusOr<v1::AuditResult> Audit(const v1::AuditRequest& request,
+                                                const ProgressCallback& progress = {}) = 0;
 
   virtual absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) = 0;
   virtual absl::StatusOr<v1::PlanUploadResponse> PlanUpload(

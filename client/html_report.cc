@@ -13,223 +13,235 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "client/html_page.h"
 #include "client/report.h"
 
 namespace headwise::client {
 namespace {
 
-std::string Escaped(absl::string_view text) {
-  return absl::StrReplaceAll(CleanText(text),
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+constexpr int kNamesPixels = 92;
+
+// What fits the column of names.
+std::string ShortName(const std::string& name) {
+  constexpr size_t kMost = 11;
+  return name.size() <= kMost ? name : absl::StrCat(name.substr(0, kMost - 1), "…");
 }
 
-constexpr absl::string_view kStyle = R"(
-:root{color-scheme:light dark;--ink:#1b1b1b;--paper:#fff;--soft:#888;--bar:#3b6fb6}
-@media(prefers-color-scheme:dark){:root{--ink:#eee;--paper:#161616;--soft:#999;--bar:#7aa7e8}}
-body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:56rem;
-margin:0 auto;padding:1rem}
-figure{margin:1.5rem 0;overflow-x:auto}figcaption{color:var(--soft)}
-svg{width:100%;min-width:22rem;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans-serif}
-.axis{stroke:var(--soft)}.bar{fill:var(--bar)}.whisker{stroke:var(--ink);stroke-width:1.5}
-table{border-collapse:collapse}td,th{padding:.2rem .6rem;text-align:right}
-)";
-
-std::string Page(const std::string& title, const v1::Scope& scope, const std::string& body) {
-  return absl::StrCat(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>",
-      Escaped(title), "</title><style>", kStyle, "</style></head><body>\n<h1>", Escaped(title),
-      "</h1>\n<p>", Escaped(scope.text()), "</p>\n", body, "</body></html>\n");
-}
-
-std::string Figure(const std::string& id, int width, int height, const std::string& svg,
-                   const std::string& caption) {
-  return absl::StrFormat(
-      "<figure id=\"%s\"><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">%s</svg>"
-      "<figcaption>%s</figcaption></figure>\n",
-      id, width, height, Escaped(caption), svg, Escaped(caption));
-}
-
-std::string Text(double x, double y, const char* anchor, absl::string_view text) {
-  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>", x, y, anchor,
-                         Escaped(text));
-}
-
-std::string Line(const char* kind, double x1, double y1, double x2, double y2) {
-  return absl::StrFormat("<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
-                         kind, x1, y1, x2, y2);
-}
-
-constexpr int kWidth = 640, kLeft = 110, kRight = 60;
-
-// Ticks of a horizontal axis from 0 to `largest`, in percent.
-std::string PercentAxis(double largest, double y) {
-  std::string svg = Line("axis", kLeft, y, kWidth - kRight, y);
-  for (int tick = 0; tick <= 4; ++tick) {
-    const double x = kLeft + (kWidth - kLeft - kRight) * tick / 4.0;
-    absl::StrAppend(&svg, Line("axis", x, y, x, y + 4),
-                    Text(x, y + 17, "middle", absl::StrFormat("%.3g %%", 25.0 * largest * tick)));
+// What the intervals are: all of an answer are of one kind.
+std::string IntervalWords(const v1::AblateResult& result) {
+  for (const v1::AblationEffect& ablation : result.ablations()) {
+    if (!ablation.intervals().has_relative_l2()) continue;
+    const v1::Interval& interval = ablation.intervals().relative_l2();
+    if (interval.method() == "RANGE") return "smallest and largest of the sequences";
+    return absl::StrFormat("%g %% intervals (BCa over sequences, %d resamples)",
+                           100 * interval.level(), interval.resamples());
   }
-  return svg;
+  return "";
 }
 
-std::string Bars(const v1::AblateResult& result) {
-  double largest = 0;
-  for (const v1::AblationEffect& a : result.ablations()) {
-    largest = std::max({largest, a.effect().relative_l2(), a.intervals().relative_l2().high()});
-  }
-  if (largest <= 0) largest = 1;
-  // A page of hundreds of bars helps nobody: the largest ones stand for all.
+// A page of hundreds of bars helps nobody: the largest ones stand for all.
+std::vector<const v1::AblationEffect*> LargestEffects(const v1::AblateResult& result) {
   constexpr size_t kMostBars = 64;
   std::vector<const v1::AblationEffect*> shown;
   for (const v1::AblationEffect& a : result.ablations()) shown.push_back(&a);
-  const bool cut = shown.size() > kMostBars;
-  if (cut) {
-    std::stable_sort(shown.begin(), shown.end(), [](const auto* a, const auto* b) {
-      return a->effect().relative_l2() > b->effect().relative_l2();
-    });
-    shown.resize(kMostBars);
-  }
-  std::string svg;
-  double y = 10;
-  const double scale = (kWidth - kLeft - kRight) / largest;
+  if (shown.size() <= kMostBars) return shown;
+  std::stable_sort(shown.begin(), shown.end(), [](const auto* a, const auto* b) {
+    return a->effect().relative_l2() > b->effect().relative_l2();
+  });
+  shown.resize(kMostBars);
+  return shown;
+}
+
+std::string EffectBars(const v1::AblateResult& result) {
+  const std::vector<const v1::AblationEffect*> shown = LargestEffects(result);
+  double largest = 0;
   for (const v1::AblationEffect* a : shown) {
-    absl::StrAppend(
-        &svg, Text(kLeft - 6, y + 11, "end", CompactList({a->heads().begin(), a->heads().end()})));
+    largest = std::max({largest, a->effect().relative_l2(), a->intervals().relative_l2().high()});
+  }
+  const Scale scale = ScaleFor(largest);
+  std::string names, area;
+  double y = 8;
+  for (const v1::AblationEffect* a : shown) {
+    const std::string heads = CompactList({a->heads().begin(), a->heads().end()});
+    absl::StrAppend(&names, "<g><title>heads ", heads, "</title>",
+                    SvgText(absl::StrCat(kNamesPixels - 8), y + 10, "end", ShortName(heads)),
+                    "</g>");
     if (a->effect().has_relative_l2()) {
-      absl::StrAppendFormat(
-          &svg, "<rect class=\"bar\" x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"12\"/>", kLeft, y,
-          scale * a->effect().relative_l2());
+      absl::StrAppendFormat(&area,
+                            "<rect class=\"bar\" x=\"0\" y=\"%.1f\" width=\"%s\" height=\"12\">"
+                            "<title>heads %s: %.2f %%</title></rect>",
+                            y, Percentage(a->effect().relative_l2() / scale.top), heads,
+                            100 * a->effect().relative_l2());
     }
     if (a->intervals().has_relative_l2()) {
       const v1::Interval& interval = a->intervals().relative_l2();
-      absl::StrAppend(&svg, Line("whisker", kLeft + scale * interval.low(), y + 6,
-                                 kLeft + scale * interval.high(), y + 6));
+      const std::string low = Percentage(interval.low() / scale.top);
+      const std::string high = Percentage(interval.high() / scale.top);
+      absl::StrAppend(&area, SvgLine("whisker", low, y + 6, high, y + 6),
+                      SvgLine("whisker", low, y + 2, low, y + 10),
+                      SvgLine("whisker", high, y + 2, high, y + 10));
     }
     y += 18;
   }
-  absl::StrAppend(&svg, PercentAxis(largest, y));
-  return Figure(
-      "effects", kWidth, static_cast<int>(y) + 26, svg,
-      absl::StrCat("Change of y, L2 relative to y, when the heads on the left are ablated",
-                   cut ? " (the largest 64)" : "", "; lines: intervals"));
-}
-
-// Blue for less than nothing, red for more, stronger with size; `value` in [-1, 1].
-std::string Colour(double value) {
-  const double strength = std::min(1.0, std::fabs(value));
-  return absl::StrFormat("fill=\"%s\" fill-opacity=\"%.2f\"", value < 0 ? "#2b62b0" : "#c2402c",
-                         strength);
-}
-
-std::string Matrix(const std::string& id, const std::vector<uint32_t>& names,
-                   const std::map<std::pair<uint32_t, uint32_t>, double>& values,
-                   const std::string& caption) {
-  const double cell = 560.0 / static_cast<double>(std::max<size_t>(1, names.size()));
-  std::string svg;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const double middle = 50 + cell * (static_cast<double>(i) + 0.5);
-    absl::StrAppend(&svg, Text(44, middle + 4, "end", absl::StrCat(names[i])),
-                    Text(middle, 40, "middle", absl::StrCat(names[i])));
-    for (size_t j = 0; j < names.size(); ++j) {
-      const auto found = values.find(std::minmax(names[i], names[j]));
-      if (i == j || found == values.end()) continue;
-      absl::StrAppendFormat(
-          &svg,
-          "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" %s><title>%d, %d: "
-          "%.3f</title></rect>",
-          50 + cell * static_cast<double>(j), 50 + cell * static_cast<double>(i), cell, cell,
-          Colour(found->second), names[i], names[j], found->second);
-    }
+  absl::StrAppend(&names, SvgText(absl::StrCat(kNamesPixels - 8), y + 17, "end", "heads"));
+  absl::StrAppend(&area, ShareAxis(scale, y, "change of y, relative L2"));
+  std::string caption = "Change of y, L2 relative to y, when the heads on the left are ablated";
+  if (static_cast<int>(shown.size()) < result.ablations_size()) {
+    absl::StrAppend(&caption, " (the largest ", shown.size(), " of ", result.ablations_size(), ")");
   }
-  return Figure(id, kWidth, 620, svg, caption);
+  const std::string intervals = IntervalWords(result);
+  if (!intervals.empty()) absl::StrAppend(&caption, "; whiskers: ", intervals);
+  return Figure("effects", Plot(kNamesPixels, static_cast<int>(y) + 42, names, area),
+                caption + ".");
 }
 
 std::string Interactions(const v1::AblateResult& result) {
   std::vector<uint32_t> names;
   std::map<std::pair<uint32_t, uint32_t>, double> values;
-  for (const v1::Interaction& pair : result.interactions()) {
-    if (pair.heads_size() != 2 || !pair.has_interaction()) continue;
-    values[std::minmax(pair.heads(0), pair.heads(1))] = pair.interaction();
-    names.insert(names.end(), pair.heads().begin(), pair.heads().end());
+  for (int i = 0; i < result.interactions_size(); ++i) {
+    const v1::Interaction& pair = result.interactions(i);
+    // Both units by id; an answer without the echo names heads.
+    auto ids = pair.heads();
+    if (i < result.ablations_size() && result.ablations(i).interventions_size() > 0 &&
+        !result.ablations(i).interventions(0).groups().empty()) {
+      ids = result.ablations(i).interventions(0).groups();
+    }
+    if (ids.size() != 2 || !pair.has_interaction()) continue;
+    values[std::minmax(ids[0], ids[1])] = pair.interaction();
+    names.insert(names.end(), ids.begin(), ids.end());
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   if (names.empty()) return "";
-  return Matrix(
-      "interactions", names, values,
-      "Interaction of two heads: cosine between what each takes away from y (red: the same "
-      "way, blue: against each other)");
+  return MatrixFigure(
+      "interactions", result.target() == v1::GROUPS ? "group" : "head", names, values,
+      "Interaction of two: the cosine, from -1 to 1, between what each takes away "
+      "from y. Red: the same way, blue: against each other, pale: nothing in common.");
+}
+
+struct Curve {
+  const char* name;
+  const char* colour;  // a variable of the page's style
+  const char* dashes;
+  double (v1::PruneErrors::*value)() const;
+};
+
+constexpr int kCurveHeight = 240, kCurveTop = 10, kCurveLeft = 60;
+
+std::string CurveLine(const v1::PrunePlan& plan, const Curve& curve, double top) {
+  const double steps = std::max(1, plan.steps_size());
+  std::vector<std::string> points = {"0,100"};
+  for (int i = 0; i < plan.steps_size(); ++i) {
+    points.push_back(
+        absl::StrFormat("%.2f,%.2f", 100 * (i + 1) / steps,
+                        100 - 100 * (plan.steps(i).relative_l2().*curve.value)() / top));
+  }
+  return absl::StrFormat(
+      "<polyline fill=\"none\" style=\"stroke:var(%s)\" stroke-width=\"2\" stroke-dasharray=\"%s\" "
+      "vector-effect=\"non-scaling-stroke\" points=\"%s\"/>",
+      curve.colour, curve.dashes, absl::StrJoin(points, " "));
 }
 
 std::string Curves(const v1::PrunePlan& plan) {
-  struct Curve {
-    const char* name;
-    const char* colour;
-    double (v1::PruneErrors::*value)() const;
-  };
-  const Curve curves[] = {{"ungated", "#c2402c", &v1::PruneErrors::ungated},
-                          {"gated", "#b07d1a", &v1::PruneErrors::gated},
-                          {"means folded", "#2b62b0", &v1::PruneErrors::mean_folded},
-                          {"both", "#2c8a4b", &v1::PruneErrors::gated_mean_folded}};
-  double largest = 1e-9;
+  const Curve curves[] = {
+      {"ungated", "--more", "", &v1::PruneErrors::ungated},
+      {"gated", "--gold", "7 3", &v1::PruneErrors::gated},
+      {"means folded", "--less", "2 3", &v1::PruneErrors::mean_folded},
+      {"gated, means folded", "--leaf", "9 3 2 3", &v1::PruneErrors::gated_mean_folded}};
+  double largest = 0;
   for (const v1::PruneStep& step : plan.steps()) {
     for (const Curve& curve : curves) {
       largest = std::max(largest, (step.relative_l2().*curve.value)());
     }
   }
-  const double right = kWidth - kRight,
-               step_width = (right - kLeft) / std::max(1, plan.steps_size());
-  std::string svg =
-      absl::StrCat(Line("axis", kLeft, 300, right, 300), Line("axis", kLeft, 20, kLeft, 300));
-  for (int tick = 0; tick <= 4; ++tick) {
-    absl::StrAppend(&svg, Text(kLeft - 6, 304 - 70 * tick, "end",
-                               absl::StrFormat("%.3g %%", 25 * largest * tick)));
+  const Scale scale = ScaleFor(largest);
+  std::string names, lines, keys = "<ul class=\"keys\">";
+  const int ticks = static_cast<int>(std::lround(scale.top / scale.step));
+  for (int tick = 0; tick <= ticks; ++tick) {
+    const double y = kCurveTop + kCurveHeight * (1 - static_cast<double>(tick) / ticks);
+    absl::StrAppend(&names, SvgText(absl::StrCat(kCurveLeft - 6), y + 4, "end",
+                                    absl::StrFormat("%.3g %%", 100 * scale.step * tick)));
   }
-  for (int i = 0; i < plan.steps_size(); ++i) {
-    absl::StrAppend(&svg, Text(kLeft + step_width * (i + 1), 318, "middle",
-                               absl::StrCat(plan.steps(i).dropped_size())));
-  }
-  int label = 0;
   for (const Curve& curve : curves) {
-    std::vector<std::string> points = {absl::StrFormat("%d,300", kLeft)};
-    for (int i = 0; i < plan.steps_size(); ++i) {
-      points.push_back(
-          absl::StrFormat("%.1f,%.1f", kLeft + step_width * (i + 1),
-                          300 - 280 * (plan.steps(i).relative_l2().*curve.value)() / largest));
-    }
-    absl::StrAppendFormat(
-        &svg, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"%s\"/>",
-        curve.colour, absl::StrJoin(points, " "));
-    absl::StrAppendFormat(&svg, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>",
-                          kLeft + 16, 20 + 18 * label, curve.colour);
-    absl::StrAppend(&svg, Text(kLeft + 34, 31 + 18 * label++, "start", curve.name));
+    absl::StrAppend(&lines, CurveLine(plan, curve, scale.top));
+    absl::StrAppendFormat(&keys,
+                          "<li><svg width=\"30\" height=\"10\"><line x1=\"0\" y1=\"5\" x2=\"30\" "
+                          "y2=\"5\" style=\"stroke:var(%s)\" stroke-width=\"2\" "
+                          "stroke-dasharray=\"%s\"/></svg>%s</li>",
+                          curve.colour, curve.dashes, curve.name);
   }
-  return Figure("prune", kWidth, 330, svg,
-                "Change of y, L2 relative to y, over how many heads are dropped; on sequences that "
-                "nothing was fitted to");
+  std::string area = absl::StrFormat(
+      "<svg y=\"%d\" width=\"100%%\" height=\"%d\" viewBox=\"0 0 100 100\" "
+      "preserveAspectRatio=\"none\">%s</svg>",
+      kCurveTop, kCurveHeight, lines);
+  const double bottom = kCurveTop + kCurveHeight;
+  absl::StrAppend(&area, SvgLine("axis", "0", bottom, "100%", bottom),
+                  SvgLine("axis", "0", kCurveTop, "0", bottom));
+  // At most eight numbers, so that they don't touch on a phone.
+  const int every = (plan.steps_size() + 7) / 8;
+  for (int i = 0; i < plan.steps_size(); ++i) {
+    const bool last = i + 1 == plan.steps_size();
+    if (!last && ((i + 1) % every != 0 || plan.steps_size() - i - 1 < every)) continue;
+    absl::StrAppend(&area,
+                    SvgText(Percentage((i + 1.0) / plan.steps_size()), bottom + 17,
+                            last ? "end" : "middle", absl::StrCat(plan.steps(i).dropped_size())));
+  }
+  absl::StrAppend(&area, SvgText("50%", bottom + 34, "middle", "heads dropped"));
+  const int height = static_cast<int>(bottom) + 42;
+  return Figure("prune", absl::StrCat(Plot(kCurveLeft, height, names, area), keys, "</ul>"),
+                absl::StrCat("Change of y, L2 relative to y, over how many heads are dropped, on "
+                             "sequences that nothing was fitted to (",
+                             plan.folds(), " folds by sequence)."));
 }
 
 std::string Cell(const v1::Stat& stat) {
-  return stat.has_value() ? absl::StrFormat("<td>%.3f</td>", stat.value()) : "<td>-</td>";
+  if (!stat.has_value()) return "<td>-</td>";
+  std::string text = absl::StrFormat("%.3f", stat.value());
+  if (stat.has_interval()) {
+    absl::StrAppendFormat(&text, " [%.3f, %.3f]", stat.interval().low(), stat.interval().high());
+  }
+  return absl::StrCat("<td>", text, "</td>");
 }
 
 std::string HeadTable(const v1::AnalyzeHeadsResult& result) {
+  const bool induction =
+      std::any_of(result.heads().begin(), result.heads().end(),
+                  [](const v1::HeadStatistics& h) { return h.induction_score().has_value(); });
+  int directions = 0;
+  for (const auto& head : result.heads()) directions = std::max(directions, head.directions_size());
   std::string html =
-      "<figure id=\"heads\"><table><thead><tr><th>head</th><th>entropy (nats)</th><th>share</th>"
-      "<th>self</th><th>previous</th><th>first</th><th>distance</th><th>norm share</th></tr>"
-      "</thead><tbody>";
+      "<div class=\"scroll\"><table><thead><tr><th>head</th><th>entropy (nats)</th>"
+      "<th>share of ln(keys)</th><th>on itself</th><th>on the token before</th>"
+      "<th>on the first</th><th>distance (tokens)</th><th>norm share</th>";
+  if (induction) absl::StrAppend(&html, "<th>induction</th>");
+  for (int d = 0; d < directions; ++d) absl::StrAppend(&html, "<th>direction ", d, "</th>");
+  absl::StrAppend(&html, "</tr></thead><tbody>");
   for (const v1::HeadStatistics& head : result.heads()) {
     absl::StrAppend(&html, "<tr><td>", head.head(), "</td>", Cell(head.entropy_nats()),
                     Cell(head.entropy_share()), Cell(head.self_mass()),
                     Cell(head.previous_token_mass()), Cell(head.first_token_mass()),
-                    Cell(head.mean_distance()), Cell(head.norm_share()), "</tr>");
+                    Cell(head.mean_distance()), Cell(head.norm_share()));
+    if (induction) absl::StrAppend(&html, Cell(head.induction_score()));
+    for (const v1::Stat& direction : head.directions()) absl::StrAppend(&html, Cell(direction));
+    absl::StrAppend(&html, "</tr>");
   }
-  return absl::StrCat(html,
-                      "</tbody></table><figcaption>Weights of each head: entropy in nats and as "
-                      "a share of the largest, mass on tokens, distance in tokens"
-                      "</figcaption></figure>\n");
+  return Figure("heads", absl::StrCat(html, "</tbody></table></div>"),
+                "What each head attends to, pooled over tokens, with intervals over sequences: "
+                "entropy of its weights, their mass on tokens (0 to 1), their mean distance, and "
+                "the head's share of the norms of all contributions.");
+}
+
+std::string TensorTable(const v1::ForwardResponse& response) {
+  std::string html =
+      "<div class=\"scroll\"><table><thead><tr><th>tensor</th><th>dtype</th><th>shape</th>"
+      "<th>axes</th></tr></thead><tbody>";
+  for (const v1::NamedTensor& tensor : response.tensors()) {
+    absl::StrAppend(&html, "<tr><td>", Escaped(tensor.name()), "</td><td>",
+                    v1::DType_Name(tensor.dtype()), "</td><td>[",
+                    absl::StrJoin(tensor.shape(), ", "), "]</td><td>",
+                    Escaped(absl::StrJoin(tensor.axes(), ", ")), "</td></tr>");
+  }
+  return Figure("tensors", absl::StrCat(html, "</tbody></table></div>"), "What was returned.");
 }
 
 std::string Similarity(const v1::AnalyzeHeadsResult& result) {
@@ -249,8 +261,11 @@ std::string Similarity(const v1::AnalyzeHeadsResult& result) {
   }
   std::vector<uint32_t> ordered;
   for (const size_t i : DendrogramOrder(similarity, ids.size())) ordered.push_back(ids[i]);
-  return Matrix("similarity", ordered, values,
-                "Debiased linear CKA of heads' contributions, like heads side by side");
+  if (values.empty()) return "";
+  return MatrixFigure(
+      "similarity", "head", ordered, values,
+      "Debiased linear CKA of heads' contributions, heads in dendrogram order (like ones "
+      "side by side). Evidence of redundancy on these tokens, not proof.");
 }
 
 }  // namespace
@@ -293,15 +308,25 @@ absl::Status WritePage(const std::string& file, const std::string& page) {
 }
 
 std::string AblationPage(const v1::AblateResult& result) {
-  std::string body = Bars(result);
+  std::string body = EffectBars(result);
   absl::StrAppend(&body, Interactions(result));
-  if (result.has_prune_plan()) absl::StrAppend(&body, Curves(result.prune_plan()));
-  return Page(absl::StrCat("Ablation of ", result.layer()), result.scope(), body);
+  if (result.prune_plan().steps_size() > 0) absl::StrAppend(&body, Curves(result.prune_plan()));
+  return Page(absl::StrCat("Ablation of ", result.layer()), result.scope().text(), body);
 }
 
-std::string AnalysisPage(const v1::AnalyzeHeadsResult& result) {
-  return Page(absl::StrCat("Heads of ", result.layer()), result.scope(),
-              absl::StrCat(HeadTable(result), Similarity(result)));
+std::string AnalysisPage(const v1::AnalyzeHeadsResult& result, const WeightMaps& weights) {
+  return Page(absl::StrCat("Heads of ", result.layer()), result.scope().text(),
+              absl::StrCat(HeadTable(result), Similarity(result), WeightsFigure(weights)));
+}
+
+std::string ForwardPage(const v1::ForwardResponse& response, const WeightMaps& weights) {
+  int64_t tokens = 0;
+  for (const uint32_t length : response.lengths()) tokens += length;
+  return Page(
+      absl::StrCat("Forward of ", response.layer()),
+      absl::StrCat(response.lengths_size(), " sequences, ", tokens,
+                   " tokens; nothing was changed; weights p of this layer on these tokens."),
+      absl::StrCat(WeightsFigure(weights), TensorTable(response)));
 }
 
 }  // namespace headwise::client

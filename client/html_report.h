@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/html_weights.h"
 #include "headwise/v1/ablation.pb.h"
 #include "headwise/v1/analysis.pb.h"
+#include "headwise/v1/headwise.pb.h"
 
 namespace headwise::client {
 
@@ -17,8 +19,12 @@ namespace headwise::client {
 // prune plan.
 std::string AblationPage(const v1::AblateResult& result);
 
-// Statistics of heads; CKA as a matrix in dendrogram order.
-std::string AnalysisPage(const v1::AnalyzeHeadsResult& result);
+// Statistics of heads with their intervals; CKA as a matrix in dendrogram order; weights of one
+// sequence.
+std::string AnalysisPage(const v1::AnalyzeHeadsResult& result, const WeightMaps& weights);
+
+// The tensors of an answer, and weights of one sequence.
+std::string ForwardPage(const v1::ForwardResponse& response, const WeightMaps& weights);
 
 // Order of `n` items whose similarities are given [n, n]: leaves of an average-linkage dendrogram,
 // so that like ones are neighbours.

@@ -3,6 +3,8 @@
 #ifndef HEADWISE_CLIENT_VERB_H_
 #define HEADWISE_CLIENT_VERB_H_
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,8 +24,11 @@ struct Session {
   bool json = false;  // one object for machines, instead of tables
   Terminal terminal;
   ProgressCallback progress;  // empty where nobody watches
-  std::string out;            // what the verb says; printed only if it succeeds
-  int exit_code = 0;          // of a verb that succeeds but has bad news
+  // Says something at once, before the verb has ended, and reads a line of what the user answers;
+  // nullopt at the end of standard input. Empty where there is none.
+  std::function<std::optional<std::string>(const std::string& question)> ask;
+  std::string out;    // what the verb says; printed only if it succeeds
+  int exit_code = 0;  // of a verb that succeeds but has bad news
 
   // The verb's first positional argument, or empty.
   std::string name() const {
@@ -50,11 +55,13 @@ std::vector<Verb> LayerVerbs();   // list, show, repository
 std::vector<Verb> ServerVerbs();  // health, info
 Verb CountVerb();
 Verb ForwardVerb();
+Verb TraceVerb();
+Verb ExerciseVerb();
 Verb AblateVerb();
 Verb AnalyzeVerb();
+Verb AuditVerb();
 std::vector<Verb> DeriveVerbs();  // prune, permute, split, combine, quantize
 Verb SaveVerb();
-std::vector<Verb> ReservedVerbs();  // trace, audit: spelled, not carried out
 
 }  // namespace headwise::client
 

@@ -3,18 +3,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/ablation/effects.h"
 #include "core/ablation/plan.h"
-#include "core/ablation/prune_plan.h"
+#include "core/answer_dtype.h"
+#include "core/base/memory.h"
 #include "core/base/refusal.h"
+#include "core/batch/ablate_result.h"
 #include "core/batch/executor.h"
 #include "core/batch/reduced_error.h"
 #include "core/batch/validate.h"
+#include "core/engine_limits.h"
 #include "core/kernel/attend.h"
-#include "core/kernel/quantise.h"
 #include "core/kernel/tile_kernel.h"
 #include "core/layer/attention_layer.h"
 #include "core/layer/layer_bytes.h"
@@ -36,30 +40,6 @@ KernelPath PathFor(KernelPath path, DType dtype) {
   return bf16 && int8 ? path : KernelPath::kPrimitive;
 }
 
-absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": must be >= ", least, "; was ", value));
-}
-
-absl::Status CheckLimits(const EngineLimits& limits) {
-  absl::Status status = CheckRange("max_batch_requests", limits.max_batch_requests, 0);
-  if (status.ok()) status = CheckRange("max_batch_tokens", limits.max_batch_tokens, 1);
-  if (status.ok()) status = CheckRange("queue_tokens", limits.queue_tokens, 1);
-  if (status.ok()) status = CheckRange("queue_bytes", limits.queue_bytes, 1);
-  if (status.ok()) status = CheckRange("max_output_bytes", limits.max_output_bytes, 1);
-  if (status.ok()) status = CheckRange("max_sequences", limits.max_sequences, 1);
-  if (status.ok()) status = CheckRange("max_ablations", limits.max_ablations, 1);
-  return status;
-}
-
-QueueLimits QueueLimitsOf(const EngineLimits& limits) {
-  return {.tokens = limits.queue_tokens,
-          .bytes = limits.queue_bytes,
-          .layer_tokens = limits.layer_queue_tokens,
-          .client_tokens = limits.client_queue_tokens,
-          .client_requests = limits.client_queue_requests};
-}
-
 // Bytes of the tensors that came with a request.
 int64_t InputBytes(const AttentionInput& input) {
   int64_t bytes = static_cast<int64_t>(input.x.bytes());
@@ -74,6 +54,11 @@ absl::Status TooMany(absl::string_view field, absl::string_view what, int64_t li
                      absl::string_view flag, int64_t was) {
   return Refuse(Refusal::kTooLarge,
                 absl::StrCat(field, ": at most ", limit, " ", what, " (", flag, "); was ", was));
+}
+
+// Asks the caller for room for the answer.
+absl::Status ReserveAnswer(const RequestContext& context, int64_t bytes) {
+  return context.reserve_answer ? context.reserve_answer(bytes) : absl::OkStatus();
 }
 
 class EngineImpl : public Engine {
@@ -116,6 +101,9 @@ class EngineImpl : public Engine {
   absl::Status CheckOutputBytes(int64_t bytes) const;
   absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayer(
       LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
+  // As MakeLayer; RESOURCE_EXHAUSTED where the system has no memory for it.
+  absl::StatusOr<std::shared_ptr<const AttentionLayer>> MakeLayerIfItFits(
+      LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors);
   // Queues the item, or answers it here if that is refused.
   void Submit(std::unique_ptr<WorkItem> item);
 
@@ -141,16 +129,15 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
   if (resolved->heads > limits_.max_heads) {
     return TooMany("heads", "heads in a layer", limits_.max_heads, "--max-heads", resolved->heads);
   }
+  auto vectors = UnpackVectors(*resolved, tensors);
+  if (!vectors.ok()) return vectors.status();
+  // A load takes little beside the layer itself.
+  const int64_t weight_bytes = ParameterBytes(*resolved, *vectors, options.dtype);
   auto bytes = std::make_shared<LayerBytes>(&layer_bytes_);
-  absl::Status budget = bytes->Take(ParameterBytes(tensors), limits_.layer_budget_bytes);
+  absl::Status budget = bytes->Take(weight_bytes + options.kept_bytes, limits_.layer_budget_bytes);
   if (!budget.ok()) return budget;
   auto version = store_.Reserve(options.name, options.replace);
   if (!version.ok()) return version.status();
-  auto vectors = UnpackVectors(*resolved, tensors);
-  if (!vectors.ok()) {
-    store_.Abandon(options.name);
-    return vectors.status();
-  }
   LayerInfo info{.name = options.name,
                  .version = *version,
                  .dtype = options.dtype,
@@ -159,21 +146,20 @@ absl::StatusOr<LayerInfo> EngineImpl::LoadLayer(const LoadOptions& options, cons
                  .spec = *std::move(resolved),
                  .tensors = {},
                  .count_shape = {},
-                 .weight_bytes = 0,
+                 .weight_bytes = weight_bytes,
                  .kernel_score_bytes = budget_.threads * kScoreTileBytes,
                  .reduced_error = {}};
   info.count_shape = ShapeOf(info.spec, *vectors);
-  info.weight_bytes = ParameterBytes(info.spec, *vectors, options.dtype);
+  info.count_shape.weight_element_bytes = static_cast<int64_t>(DTypeBytes(options.dtype));
   for (const RoleTensor& tensor : tensors) {
     info.tensors.push_back({tensor.role, tensor.name, tensor.view.dtype, tensor.view.shape});
   }
-  auto layer = MakeLayer(std::move(info), *vectors, tensors);
+  auto layer = MakeLayerIfItFits(std::move(info), *vectors, tensors);
   if (!layer.ok()) {
     store_.Abandon(options.name);
     return layer.status();
   }
   LayerInfo loaded = (*layer)->info();
-  bytes->Keep(loaded.weight_bytes);
   // The last request that holds the layer gives its bytes back.
   const AttentionLayer* const raw = layer->get();
   store_.Publish(LayerStore::Handle(raw, [held = *std::move(layer), bytes](const auto*) mutable {
@@ -190,24 +176,35 @@ absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayer(
   const DType dtype = info.dtype;
   auto layer = AttentionLayer::Prepare(std::move(info), vectors, PathFor(kernel_, dtype));
   if (!layer.ok()) return layer.status();
-  std::shared_ptr<AttentionLayer> exact;
+  std::optional<ReducedErrorProbe> probe;
   if (dtype != DType::kF32) {
-    auto prepared = AttentionLayer::Prepare(std::move(full), vectors, kernel_);
-    if (!prepared.ok()) return prepared.status();
-    exact = *std::move(prepared);
+    auto exact = AttentionLayer::Prepare(std::move(full), vectors, kernel_);
+    if (!exact.ok()) return exact.status();
+    probe.emplace(*std::move(exact), &executor_);
   }
   const absl::Status packed =
       UnpackRows((*layer)->spec(), tensors,
                  [&](WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
                    (*layer)->PackRows(matrix, first, count, rows);
-                   if (exact != nullptr) exact->PackRows(matrix, first, count, rows);
+                   if (probe.has_value()) probe->Take(matrix, first, count, rows);
                  });
   if (!packed.ok()) return packed;
-  if (exact == nullptr) return *std::move(layer);
-  auto error = MeasureReducedError(*layer, std::move(exact), &executor_);
+  if (!probe.has_value()) return *std::move(layer);
+  auto error = probe->Compare(*layer);
   if (!error.ok()) return error.status();
   (*layer)->set_reduced_error(*std::move(error));
   return *std::move(layer);
+}
+
+absl::StatusOr<std::shared_ptr<const AttentionLayer>> EngineImpl::MakeLayerIfItFits(
+    LayerInfo info, const LayerVectors& vectors, const std::vector<RoleTensor>& tensors) {
+  try {
+    return MakeLayer(std::move(info), vectors, tensors);
+  } catch (const std::bad_alloc&) {
+    return Refuse(Refusal::kLayerBytes,
+                  "layer: must fit into memory, unload some or retry later; was refused by the "
+                  "system");
+  }
 }
 
 absl::StatusOr<LayerInfo> EngineImpl::UnloadLayer(absl::string_view name) {
@@ -266,25 +263,9 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeItem(
 }
 
 void EngineImpl::Submit(std::unique_ptr<WorkItem> item) {
+  if (item->context.progress) item->context.progress({"queued", 0, 1, item->bytes});
   const absl::Status queued = executor_.Enqueue(&item);
   if (!queued.ok()) item->done(queued);
-}
-
-// y of an answer in the numbers that the caller asked for.
-void ConvertY(DType dtype, std::vector<NamedOutput>* outputs) {
-  for (NamedOutput& output : *outputs) {
-    if (output.name != "y" || dtype == output.dtype) continue;
-    const size_t count = output.data.size() / sizeof(float);
-    std::string narrow(count * sizeof(uint16_t), 0);
-    auto* place = reinterpret_cast<uint16_t*>(narrow.data());
-    if (dtype == DType::kBF16) {
-      ToBf16(output.floats(), static_cast<int64_t>(count), place);
-    } else {
-      for (size_t i = 0; i < count; ++i) place[i] = FloatToF16(output.floats()[i]);
-    }
-    output.dtype = dtype;
-    output.data = std::move(narrow);
-  }
 }
 
 void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
@@ -299,7 +280,9 @@ void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
   absl::Status status = item.status();
   if (status.ok()) {
     const LayerSpec& spec = (*item)->layer->spec();
-    status = CheckOutputBytes(OutputBytes(spec, (*item)->input, (*item)->outputs));
+    const int64_t bytes = OutputBytes(spec, (*item)->input, (*item)->outputs);
+    status = CheckOutputBytes(bytes);
+    if (status.ok()) status = ReserveAnswer((*item)->context, bytes);
   }
   if (!status.ok()) return done(status);
   (*item)->done = [done = std::move(done),
@@ -312,9 +295,10 @@ void EngineImpl::Forward(ForwardRequest request, ForwardDone done) {
 }
 
 absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest* request) {
+  const uint32_t outputs =
+      (request->return_y ? kOutputY : 0u) | (request->return_p ? kOutputP : 0u);
   auto item = MakeItem(request->layer, request->expected_version, std::move(request->input),
-                       request->return_y ? static_cast<uint32_t>(kOutputY) : 0u,
-                       std::move(request->context));
+                       outputs, std::move(request->context));
   if (!item.ok()) return item.status();
   const LayerSpec& spec = (*item)->layer->spec();
   auto plan = PlanAblations(spec, (*item)->input.queries, *request, limits_.max_ablations);
@@ -327,7 +311,13 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
     return bootstrap;
   }
   for (const auto& donor : plan->donor_inputs) (*item)->work += EstimateWork(spec, *donor);
-  AblationWork work{*std::move(plan), request->return_ablation_y};
+  AblationWork work{.plan = *std::move(plan),
+                    .return_y = request->return_ablation_y,
+                    .return_p = request->return_p,
+                    .return_gram = request->return_gram,
+                    .return_means = request->return_means,
+                    .return_sums = request->return_sums,
+                    .bootstrap = request->bootstrap};
   const int64_t count = static_cast<int64_t>(work.plan.ablations.size());
   if (request->return_all_ablation_y) {
     work.return_y.clear();
@@ -340,10 +330,12 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
     return absl::InvalidArgumentError(
         absl::StrCat("return_ablations: must be in [0, ", count, "); was ", bad));
   }
-  const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY)) *
+  const double bytes = static_cast<double>(OutputBytes(spec, (*item)->input, kOutputY | outputs)) *
                            static_cast<double>(work.return_y.size() + 1) +
                        AblationBytes(spec, (*item)->input, work.plan, request->bootstrap);
-  absl::Status fits = CheckOutputBytes(static_cast<int64_t>(std::min(bytes, 4.0e18)));
+  const auto answer_bytes = static_cast<int64_t>(std::min(bytes, 4.0e18));
+  absl::Status fits = CheckOutputBytes(answer_bytes);
+  if (fits.ok()) fits = ReserveAnswer((*item)->context, answer_bytes);
   if (!fits.ok()) return fits;
   // Not the memory for outputs of the layer that MakeItem has counted, but nearly.
   (*item)->bytes += static_cast<int64_t>(bytes);
@@ -357,32 +349,10 @@ absl::StatusOr<std::unique_ptr<WorkItem>> EngineImpl::MakeAblation(AblateRequest
 void EngineImpl::Ablate(AblateRequest request, AblateDone done) {
   auto item = MakeAblation(&request);
   if (!item.ok()) return done(item.status());
-  const WorkItem* raw = item->get();
-  (*item)->done = [raw, return_y = request.return_y, return_gram = request.return_gram,
-                   bootstrap = request.bootstrap,
-                   done = std::move(done)](absl::StatusOr<WorkResult> work) {
+  WorkItem* raw = item->get();
+  (*item)->done = [raw, done = std::move(done)](absl::StatusOr<WorkResult> work) {
     if (!work.ok()) return done(work.status());
-    const AblationPlan& plan = raw->ablation->plan;
-    const LayerSpec& spec = raw->layer->spec();
-    const int64_t sequences = static_cast<int64_t>(raw->input.queries.size());
-    AblateResult result;
-    result.pass = std::move(work->pass);
-    result.forwards = 1 + static_cast<int64_t>(plan.donor_inputs.size());
-    result.from_gram = plan.from_one_forward();
-    ComputeEffects(plan, work->grams, spec, sequences, bootstrap, &result);
-    if (plan.sweep == SweepKind::kPrunePlan) {
-      result.prune_plan =
-          MakePrunePlan(plan, work->grams, spec, raw->input.queries, raw->input.keys);
-    }
-    for (NamedOutput& output : work->outputs) {
-      if (output.name != "y" || return_y) result.outputs.push_back(std::move(output));
-    }
-    if (return_gram) {
-      for (NamedOutput& output : GramOutputs(plan, work->grams, spec.head_ids, sequences)) {
-        result.outputs.push_back(std::move(output));
-      }
-    }
-    done(std::move(result));
+    done(MakeAblateResult(raw, *std::move(work)));
   };
   Submit(*std::move(item));
 }
@@ -401,7 +371,9 @@ EngineStats EngineImpl::stats() const {
           .queued_tokens = s.queued_tokens,
           .queued_requests = s.queued_requests,
           .queued_bytes = s.queued_bytes,
-          .layer_bytes = layer_bytes_.load()};
+          .layer_bytes = layer_bytes_.load(),
+          .pass_bytes = Scratch::TotalBytes(),
+          .backlog = s.backlog};
 }
 
 std::vector<KernelPath> EngineImpl::available_kernels() const {
@@ -436,7 +408,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
         "kernel: must be one that this machine can run; was ", KernelPathName(kernel)));
   }
   Clock* clock = options.clock == nullptr ? Clock::System() : options.clock;
-  return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+  const int64_t threads = budget->threads;
+  try {
+    return std::make_unique<EngineImpl>(options, *std::move(budget), kernel, clock);
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("threads: must be as many as the system allows; was ", threads, " and ",
+                     error.code().message()));
+  }
 }
 
 std::string IsaName() { return OneDnnIsaName(); }

@@ -69,6 +69,8 @@ struct EngineStats {
   int64_t queued_requests = 0;
   int64_t queued_bytes = 0;
   int64_t layer_bytes = 0;
+  int64_t pass_bytes = 0;  // buffers of passes, of the whole process
+  absl::Duration backlog;  // what waits should take, at the rate of the last passes
 };
 
 struct LoadOptions {
@@ -76,6 +78,8 @@ struct LoadOptions {
   bool replace = false;
   DType dtype = DType::kF32;  // of the weights in memory: F32, BF16 or I8
   LayerSource source;         // for `show`
+  // What the caller keeps beside the layer for as long as it is loaded: counts as the layer's.
+  int64_t kept_bytes = 0;
 };
 
 // Keeps layers in memory and runs forward and ablation requests on them; the only door of core.
@@ -83,7 +87,8 @@ struct LoadOptions {
 // the engine in a way that waits.
 class Engine {
  public:
-  // INVALID_ARGUMENT for options out of range; UNIMPLEMENTED if a forced kernel can't run here.
+  // INVALID_ARGUMENT for options out of range; UNIMPLEMENTED if a forced kernel can't run here;
+  // RESOURCE_EXHAUSTED if the system gives no thread.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
 
   // Waits for the running pass; what is queued is answered UNAVAILABLE.

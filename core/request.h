@@ -4,11 +4,13 @@
 #define HEADWISE_CORE_REQUEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/cancel.h"
 #include "core/base/tensor.h"
@@ -55,12 +57,26 @@ enum OutputBit : uint32_t {
   kOutputContributions = 1u << 7,
 };
 
+// How far a request is.
+struct RequestProgress {
+  const char* stage = "";  // "queued", then the stages of a pass: "project", "attend", "gram", …
+  int64_t done = 0;        // tasks of the stage
+  int64_t total = 0;
+  int64_t bytes = 0;  // with "queued": what the request holds at its most, beside the layer; else 0
+};
+
 // Who asks, until when, and how to call it off.
 struct RequestContext {
   absl::Time deadline = absl::InfiniteFuture();
   std::shared_ptr<CancelToken> cancel;  // may be null: can't be cancelled
   std::string client;                   // whose share of the server it uses
   int32_t priority = 0;                 // among this client's requests; higher goes first
+  // May be empty. Called on the caller's thread once the request is accepted, then on compute
+  // threads some twenty times a stage, sometimes from two at once: must be short and thread-safe.
+  std::function<void(const RequestProgress&)> progress;
+  // Called before the request is queued, on the thread that brings it, with the bytes that its
+  // answer will hold at most; anything but OK refuses the request. Empty: there is always room.
+  std::function<absl::Status(int64_t bytes)> reserve_answer;
 };
 
 struct ForwardRequest {
@@ -86,6 +102,13 @@ struct NamedOutput {
   const float* floats() const { return reinterpret_cast<const float*>(data.data()); }
   float* floats() { return reinterpret_cast<float*>(data.data()); }
 };
+
+// Bytes of the tensors' data.
+inline int64_t DataBytes(const std::vector<NamedOutput>& outputs) {
+  int64_t bytes = 0;
+  for (const NamedOutput& output : outputs) bytes += static_cast<int64_t>(output.data.size());
+  return bytes;
+}
 
 // How a request travelled.
 struct PassInfo {
@@ -153,6 +176,19 @@ struct Ablation {
 enum class SweepKind : uint8_t { kNone, kLeaveOneOut, kKeepOne, kPairs, kCumulative, kPrunePlan };
 enum class SweepTarget : uint8_t { kHeads, kGroups };
 
+// What a prune plan is made from, fold by fold. Sums of one request are where the next begins, so
+// that many requests make the plan of all their sequences.
+struct PruneSums {
+  int64_t sequences = 0;  // with tokens; the next such one belongs to fold `sequences` % folds
+  int64_t queries = 0;    // tokens
+  int64_t keys = 0;
+  int64_t pairs = 0;             // sum of T * S
+  std::vector<double> products;  // [folds, H, H]: <c_r, c_s> over tokens
+  std::vector<double> y_sq;      // [folds]
+  std::vector<double> tokens;    // [folds]
+  std::vector<double> z;         // [folds, sum dv]: z over tokens
+};
+
 struct AblateRequest {
   std::string layer;
   std::optional<int64_t> expected_version;
@@ -163,12 +199,25 @@ struct AblateRequest {
   Intervention sweep_intervention;  // kind and settings; heads and groups empty
   std::vector<int64_t> order;       // kCumulative: ids; empty: greedy
   int64_t folds = 4;                // kPrunePlan
+  // kPrunePlan: sums of earlier requests (of none: empty ones). The answer's plan is that of all
+  // sequences so far, without steps while a fold has none.
+  std::optional<PruneSums> prune_sums;
   BootstrapOptions bootstrap;
   bool return_y = false;
   bool return_gram = false;
+  bool return_means = false;
+  bool return_p = false;     // also p, and p under every ablation whose y is returned
+  bool return_sums = false;  // also what adds up over requests: means, prune sums
   bool return_all_ablation_y = false;
   std::vector<int64_t> return_ablation_y;  // indices of ablations
   RequestContext context;
+};
+
+// Sums that a mean z_r is made from.
+struct HeadMeanSums {
+  int64_t head = 0;         // id
+  int64_t tokens = 0;       // valid and selected
+  std::vector<double> sum;  // [dv]
 };
 
 struct AblationEffect {
@@ -182,6 +231,8 @@ struct AblationEffect {
   std::string undefined_reason;  // empty where all is defined
   EffectIntervals intervals;     // of `pooled`
   DrawSums sums;                 // what the figures are made of: [draws, sequences]
+  // With return_sums: of each kMean of the request's own, heads in axis order.
+  std::vector<HeadMeanSums> means;
 };
 
 struct Interaction {
@@ -221,6 +272,7 @@ struct PrunePlan {
   std::vector<int64_t> order;  // ids of heads or groups, fitted to all sequences
   std::vector<PruneStep> steps;
   std::vector<HeadMean> means;
+  PruneSums sums;  // of all sequences so far
 };
 
 struct AblateResult {
@@ -232,7 +284,8 @@ struct AblateResult {
   std::vector<AblationEffect> ablations;
   std::vector<Interaction> interactions;  // kPairs
   std::optional<PrunePlan> prune_plan;
-  std::vector<NamedOutput> outputs;  // y, ablation.I.y, gram, b, y_sq as asked
+  // As asked: y, p.*, ablation.I.y, ablation.I.p.*; gram, b, y_sq; tokens, z_mean, z_tokens.
+  std::vector<NamedOutput> outputs;
 };
 
 }  // namespace headwise

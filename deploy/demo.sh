@@ -76,6 +76,12 @@ run headwise ablate smollm2 --sweep leave-one-out --target groups --input "$smol
 say "Counting: parameters and work of a width of 512 in 8 heads, 2 sequences of 10 tokens"
 run headwise count --width 512 --heads 8 --batch 2 --queries 10
 
+say "The chapter's two heads worked in full: three tokens, every number, from a layer typed as JSON"
+run headwise trace --layer-json tests/data/two_head/layer.json
+
+say "An exercise on that layer, answered wrongly"
+run headwise exercise two-head --kind shape --seed 1 --answer 3,5,2,4 || true
+
 say "Load test: 4 clients for 3 seconds, sequences of 16 to 64 tokens"
 run headwise-load minilm --concurrency 4 --duration 3s --lengths uniform:16-64
 

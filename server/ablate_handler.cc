@@ -30,8 +30,9 @@ absl::Status CheckEffects(const AblateRequest& request, int64_t max_output_bytes
       " bytes (--max-output-bytes); was ", ablations, " ablations of ", sequences, " sequences"));
 }
 
-// One Ablate: progress when the engine has taken the request and when it is done, then the result,
-// then its tensors in chunks. Deletes itself when gRPC is done with it.
+// One Ablate: progress from when the engine has taken the request, then the result, then its
+// tensors in chunks. Progress that comes while another is being written replaces what waits.
+// Deletes itself when gRPC is done with it.
 class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, public Call {
  public:
   AblateCall(const Services& services, grpc::CallbackServerContext* context,
@@ -45,11 +46,10 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
       EndStream(accepted.status());
       return;
     }
+    accepted->context.progress = [this](const RequestProgress& progress) { Note(progress); };
     services_.engine->Ablate(*std::move(accepted), [this](absl::StatusOr<AblateResult> result) {
       Answer(std::move(result));
     });
-    MutexLock lock(&mu_);
-    if (stage_ == Stage::kWaiting) WriteProgress(/*done=*/0);
   }
 
   void OnWriteDone(bool ok) override {
@@ -68,7 +68,7 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
   }
 
  private:
-  enum class Stage { kWaiting, kProgress, kResult, kChunks, kEnded };
+  enum class Stage { kWaiting, kResult, kChunks, kEnded };
 
   absl::StatusOr<AblateRequest> Accept(const Startup& startup) {
     absl::Status status = Admit();
@@ -87,28 +87,31 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
   void Answer(absl::StatusOr<AblateResult> result) {
     MutexLock lock(&mu_);
     if (result.ok()) {
-      int64_t bytes = 0;
-      for (const NamedOutput& output : result->outputs) {
-        bytes += static_cast<int64_t>(output.data.size());
-      }
-      SetAnswer(result->pass, absl::ZeroDuration(), bytes);
+      SetAnswer(result->pass, absl::ZeroDuration(), DataBytes(result->outputs));
       result_ = *std::move(result);
     } else {
       status_ = result.status();
     }
-    stage_ = Stage::kProgress;
+    stage_ = Stage::kResult;
+    Continue();
+  }
+
+  void Note(const RequestProgress& progress) {
+    MutexLock lock(&mu_);
+    EncodeProgress(progress, &progress_);
+    has_progress_ = true;
     Continue();
   }
 
   // Starts what comes next; gRPC's callbacks never run inside a Start or Finish.
   void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || stage_ == Stage::kWaiting || stage_ == Stage::kEnded) return;
+    if (writing_ || stage_ == Stage::kEnded) return;
+    const bool alive = status_.ok() && !failed_ && !cancelled();
+    if (has_progress_ && alive && stage_ <= Stage::kResult) return WriteProgress();
+    if (stage_ == Stage::kWaiting) return;
     if (failed_ || cancelled()) status_.Update(absl::CancelledError("call: was cancelled"));
     if (!status_.ok()) {
       EndStream(status_);
-    } else if (stage_ == Stage::kProgress) {
-      stage_ = Stage::kResult;
-      WriteProgress(/*done=*/1);
     } else if (stage_ == Stage::kResult) {
       stage_ = Stage::kChunks;
       WriteResult();
@@ -122,11 +125,9 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
     StartWrite(&message_);
   }
 
-  void WriteProgress(uint32_t done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    v1::Progress* progress = message_.mutable_progress();
-    progress->set_stage("ablate");
-    progress->set_done(done);
-    progress->set_total(1);
+  void WriteProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    has_progress_ = false;
+    *message_.mutable_progress() = progress_;
     Write();
   }
 
@@ -163,6 +164,8 @@ class AblateCall final : public grpc::ServerWriteReactor<v1::AblateResponse>, pu
   Mutex mu_;
   v1::AblateResponse message_;  // belongs to gRPC while `writing_`
   Stage stage_ ABSL_GUARDED_BY(mu_) = Stage::kWaiting;
+  v1::Progress progress_ ABSL_GUARDED_BY(mu_);
+  bool has_progress_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);

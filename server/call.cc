@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "server/caller.h"
 #include "server/logging.h"
+#include "server/rights.h"
 #include "server/status.h"
 
 namespace headwise {
@@ -50,6 +51,11 @@ Call::~Call() {
 }
 
 absl::Status Call::Admit() {
+  const Right needed = RightFor(absl::StrCat("/", services_.service, "/", method_));
+  if (needed == Right::kAdmin && !services_.takes_admin_calls) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "method: must be called at an address of --admin-listen; was ", method_, " elsewhere"));
+  }
   admitted_ = services_.calls->Enter(this);
   if (admitted_) return absl::OkStatus();
   return absl::UnavailableError("server: is draining and takes no new calls; was " +
@@ -85,13 +91,23 @@ void Call::Abort() {
 }
 
 absl::Status Call::Hold(int64_t message_bytes) {
-  return memory_.Take(services_.memory, message_bytes);
+  return message_memory_.Take(services_.memory, message_bytes);
+}
+
+RequestContext Call::request_context(int32_t priority) {
+  return {.deadline = deadline_,
+          .cancel = cancel_,
+          .client = client_,
+          .priority = priority,
+          .reserve_answer = [this](int64_t bytes) {
+            return answer_memory_.Take(services_.memory, bytes);
+          }};
 }
 
 void Call::SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes) {
   pass_ = pass;
   encode_ = encode;
-  memory_.Grow(answer_bytes);
+  answer_memory_.Settle(answer_bytes);
 }
 
 void Call::Log(absl::string_view layer, absl::string_view request_id, const absl::Status& status,
@@ -136,6 +152,11 @@ void Call::RecordPart(const CallRecord& part, absl::string_view request_id) cons
   Log(part.layer, request_id, part.status, part.pass, part.total);
 }
 
+absl::Duration Call::RetryDelayOf(const absl::Status& status) const {
+  if (!absl::IsResourceExhausted(status)) return kRetryDelayOfOthers;
+  return RetryDelay(services_.engine->stats().backlog);
+}
+
 grpc::Status Call::End(const absl::Status& status) {
   const absl::Status final_status = Final(status);
   if (request_id_.empty()) request_id_ = MakeRequestId();
@@ -149,7 +170,7 @@ grpc::Status Call::End(const absl::Status& status) {
     context_->AddTrailingMetadata("headwise-compute-us", absl::StrCat(pass_->compute_us));
     context_->AddTrailingMetadata("headwise-layer-version", absl::StrCat(pass_->layer_version));
   }
-  return ToGrpcStatus(final_status);
+  return ToGrpcStatus(final_status, RetryDelayOf(final_status));
 }
 
 grpc::ServerUnaryReactor* AnswerNow(const Services& services, grpc::CallbackServerContext* context,

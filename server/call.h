@@ -35,6 +35,8 @@ struct Services {
   const ServerOptions* options = nullptr;
   std::atomic<int64_t>* upload_bytes = nullptr;  // announced by the uploads under way
   RequestMemory* memory = nullptr;
+  bool takes_admin_calls = true;                 // at the addresses that these serve
+  const char* service = "headwise.v1.Headwise";  // whose methods they answer; a literal
 };
 
 // The part of a call that has nothing to do with its messages: admission, request id, deadline,
@@ -47,22 +49,25 @@ class Call : public LiveCall {
        absl::string_view layer);
   ~Call() override;
 
-  // UNAVAILABLE while the server drains.
+  // UNAVAILABLE while the server drains, PERMISSION_DENIED for what only other addresses take.
   absl::Status Admit();
 
   // The key `headwise-request-id`, else `field`, else a made-up one. INVALID_ARGUMENT for what
   // can't be a header. Sent back with the status.
   absl::Status ChooseRequestId(absl::string_view field);
   const std::string& request_id() const { return request_id_; }
+  grpc::CallbackServerContext* context() const { return context_; }
 
   // Counts the request's message as held until the call ends. RESOURCE_EXHAUSTED.
   absl::Status Hold(int64_t message_bytes);
-  // The answer is there: how long encoding took, and what it holds until the call ends.
+  // The answer is there: how long encoding took, and what of the room that was reserved for it
+  // (request_context) it holds until the call ends.
   void SetAnswer(const PassInfo& pass, absl::Duration encode, int64_t answer_bytes);
 
-  RequestContext request_context(int32_t priority = 0) const {
-    return {deadline_, cancel_, client_, priority};
-  }
+  // Room for the answer is taken from the budget before the request is queued.
+  RequestContext request_context(int32_t priority = 0);
+  absl::Time deadline() const { return deadline_; }
+  const std::shared_ptr<CancelToken>& cancel_token() const { return cancel_; }
   bool cancelled() const { return cancel_->cancelled(); }
 
   // From a reactor's OnCancel: what waits for this call in the engine is answered now.
@@ -93,6 +98,9 @@ class Call : public LiveCall {
   const Services& services_;
 
  private:
+  // When it is worth trying again; of a status that may pass.
+  absl::Duration RetryDelayOf(const absl::Status& status) const;
+
   grpc::CallbackServerContext* const context_;
   const char* const method_;
   const std::string layer_;
@@ -100,7 +108,7 @@ class Call : public LiveCall {
   const absl::Time deadline_;
   const std::shared_ptr<CancelToken> cancel_;
   const std::string client_;
-  RequestMemory::Hold memory_;
+  RequestMemory::Hold message_memory_, answer_memory_;
   bool admitted_ = false;
   std::string request_id_;
   std::optional<PassInfo> pass_;
@@ -114,6 +122,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public Call {
   using Call::Call;
 
   void Reply(const absl::Status& status) { Finish(End(status)); }
+  // Gives the request's memory back where the method's messages are FreeingAllocator's: nobody may
+  // look at the request any more.
+  void FreeRequest() {
+    if (auto* messages = context()->GetRpcAllocatorState()) messages->FreeRequest();
+  }
   void OnCancel() override { Cancel(); }
   void OnDone() override { delete this; }
 };

@@ -7,6 +7,7 @@ bool CallTracker::Enter(LiveCall* call) {
   MutexLock lock(&mu_);
   if (draining_) return false;
   live_.insert(call);
+  ++entered_;
   return true;
 }
 
@@ -26,6 +27,16 @@ void CallTracker::StartDraining() {
 bool CallTracker::draining() const {
   MutexLock lock(&mu_);
   return draining_;
+}
+
+int64_t CallTracker::live() const {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(live_.size());
+}
+
+int64_t CallTracker::entered() const {
+  MutexLock lock(&mu_);
+  return entered_;
 }
 
 bool CallTracker::WaitIdle(TimePoint deadline) {

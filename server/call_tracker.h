@@ -3,6 +3,7 @@
 #define HEADWISE_SERVER_CALL_TRACKER_H_
 
 #include <chrono>
+#include <cstdint>
 #include <set>
 
 #include "core/base/mutex.h"
@@ -32,6 +33,8 @@ class CallTracker {
 
   void StartDraining();
   bool draining() const;
+  int64_t live() const;     // how many are tracked now
+  int64_t entered() const;  // how many ever were
 
   // True as soon as no call is left; false if `deadline` or Hurry comes first.
   bool WaitIdle(TimePoint deadline);
@@ -46,6 +49,7 @@ class CallTracker {
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool hurry_ ABSL_GUARDED_BY(mu_) = false;
   std::set<LiveCall*> live_ ABSL_GUARDED_BY(mu_);
+  int64_t entered_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace headwise

@@ -10,15 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/rules.h"
 #include "server/codec_input.h"
 #include "server/codec_tensor.h"
 
 namespace headwise {
 namespace {
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 absl::StatusOr<InterventionKind> DecodeKind(v1::Intervention::Kind kind, absl::string_view field) {
   // The wire numbers ZERO … KNOCKOUT 1 … 8 in the order of InterventionKind.
@@ -184,7 +181,18 @@ void EncodeGates(const std::vector<HeadGate>& gates,
   }
 }
 
-void EncodePrunePlan(const PrunePlan& plan, v1::PrunePlan* wire) {
+void EncodePruneSums(const PruneSums& sums, v1::PruneSums* wire) {
+  wire->set_sequences(static_cast<uint32_t>(sums.sequences));
+  wire->set_queries(sums.queries);
+  wire->set_keys(sums.keys);
+  wire->set_pairs(sums.pairs);
+  wire->mutable_products()->Add(sums.products.begin(), sums.products.end());
+  wire->mutable_y_sq()->Add(sums.y_sq.begin(), sums.y_sq.end());
+  wire->mutable_tokens()->Add(sums.tokens.begin(), sums.tokens.end());
+  wire->mutable_z()->Add(sums.z.begin(), sums.z.end());
+}
+
+void EncodePrunePlan(const PrunePlan& plan, bool with_sums, v1::PrunePlan* wire) {
   wire->set_folds(static_cast<uint32_t>(plan.folds));
   SetInt64s(plan.order, wire->mutable_order());
   for (const PruneStep& step : plan.steps) {
@@ -208,6 +216,18 @@ void EncodePrunePlan(const PrunePlan& plan, v1::PrunePlan* wire) {
     added->set_head(static_cast<uint32_t>(mean.head));
     added->mutable_mean()->Add(mean.mean.begin(), mean.mean.end());
   }
+  if (with_sums) EncodePruneSums(plan.sums, wire->mutable_sums());
+}
+
+PruneSums DecodePruneSums(const v1::PruneSums& wire) {
+  return {.sequences = wire.sequences(),
+          .queries = wire.queries(),
+          .keys = wire.keys(),
+          .pairs = wire.pairs(),
+          .products = {wire.products().begin(), wire.products().end()},
+          .y_sq = {wire.y_sq().begin(), wire.y_sq().end()},
+          .tokens = {wire.tokens().begin(), wire.tokens().end()},
+          .z = {wire.z().begin(), wire.z().end()}};
 }
 
 void EncodeAblationEffect(const AblationEffect& effect, bool with_sums, v1::AblationEffect* wire) {
@@ -229,6 +249,12 @@ void EncodeAblationEffect(const AblationEffect& effect, bool with_sums, v1::Abla
     for (const EffectSums& sums : draw) {
       for (const double sum : {sums.y_sq, sums.y_delta, sums.delta_sq}) wire->add_sums(sum);
     }
+  }
+  for (const HeadMeanSums& mean : effect.means) {
+    v1::HeadMeanSums* added = wire->add_means();
+    added->set_head(static_cast<uint32_t>(mean.head));
+    added->set_tokens(mean.tokens);
+    added->mutable_sum()->Add(mean.sum.begin(), mean.sum.end());
   }
 }
 
@@ -278,6 +304,13 @@ void EncodeInterval(const Interval& interval, v1::Interval* wire) {
   wire->set_seed(interval.seed);
 }
 
+void EncodeProgress(const RequestProgress& progress, v1::Progress* wire) {
+  wire->set_stage(progress.stage);
+  wire->set_done(static_cast<uint32_t>(progress.done));
+  wire->set_total(static_cast<uint32_t>(progress.total));
+  wire->set_bytes(progress.bytes);
+}
+
 absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request) {
   AblateRequest result;
   result.layer = request.layer();
@@ -294,6 +327,10 @@ absl::StatusOr<AblateRequest> DecodeAblate(const v1::AblateRequest& request) {
   result.order = ToInt64s(request.order());
   result.return_y = request.return_y();
   result.return_gram = request.return_gram();
+  result.return_means = request.return_means();
+  result.return_p = request.return_p();
+  result.return_sums = request.return_sums();
+  if (request.has_prune_sums()) result.prune_sums = DecodePruneSums(request.prune_sums());
   result.return_all_ablation_y = request.return_ablation_y();
   result.return_ablation_y = ToInt64s(request.return_ablations());
   return result;
@@ -320,7 +357,7 @@ void EncodeAblate(const v1::AblateRequest& request, const std::string& request_i
     EncodeInteraction(pair, request.return_sums(), wire->add_interactions());
   }
   if (result->prune_plan.has_value()) {
-    EncodePrunePlan(*result->prune_plan, wire->mutable_prune_plan());
+    EncodePrunePlan(*result->prune_plan, request.return_sums(), wire->mutable_prune_plan());
   }
   for (NamedOutput& output : result->outputs) {
     std::string data = std::move(output.data);

@@ -21,6 +21,8 @@ void EncodeAblate(const v1::AblateRequest& request, const std::string& request_i
 
 void EncodeInterval(const Interval& interval, v1::Interval* wire);
 
+void EncodeProgress(const RequestProgress& progress, v1::Progress* wire);
+
 }  // namespace headwise
 
 #endif  // HEADWISE_SERVER_CODEC_ABLATION_H_

@@ -8,34 +8,12 @@
 #include "server/codec_layer.h"
 #include "server/codec_tensor.h"
 #include "server/service.h"
+#include "server/stored_parts.h"
 
 namespace headwise {
 namespace {
 
 using Kind = v1::DeriveLayerRequest;
-
-// The numbers that the layer was made from.
-absl::StatusOr<LayerParts> ReadParts(const LayerLoader& loader, const std::string& name) {
-  const auto stored = loader.FindStored(name);
-  if (!stored.ok()) return stored.status();
-  std::vector<OwnedTensor> tensors;
-  for (const StoredPart& part : (*stored)->parts) {
-    absl::StatusOr<OwnedTensor> tensor = loader.ReadStored(**stored, part);
-    if (!tensor.ok()) return tensor.status();
-    tensors.push_back(*std::move(tensor));
-  }
-  std::vector<RoleTensor> roles;
-  for (const TensorUse& use : (*stored)->uses) {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if ((*stored)->parts[i].name != use.name) continue;
-      roles.push_back({use.role, use.name, tensors[i].view(), use.head});
-      break;
-    }
-  }
-  auto matrices = UnpackWeights((*stored)->spec, roles);
-  if (!matrices.ok()) return matrices.status();
-  return LayerParts{(*stored)->spec, *std::move(matrices)};
-}
 
 absl::StatusOr<LayerParts> Prune(const LayerParts& layer, const Kind& request) {
   auto pruned = PruneHeads(layer, ToInt64s(request.heads()));
@@ -50,6 +28,7 @@ absl::StatusOr<LayerParts> Prune(const LayerParts& layer, const Kind& request) {
     if (!floats.ok()) return floats.status();
     added = *std::move(floats);
   }
+  if (request.fold_gates()) *pruned = FoldOwnGates(*std::move(pruned));
   return FoldGates(*std::move(pruned), gates, added);
 }
 
@@ -68,6 +47,7 @@ absl::Status CheckRequest(const Kind& request) {
   absl::Status status =
       only("heads", request.heads_size() > 0, prune || request.kind() == Kind::PERMUTE);
   status.Update(only("gates", request.gates_size() > 0, prune));
+  status.Update(only("fold_gates", request.fold_gates(), prune));
   status.Update(only("output_bias_added", request.has_output_bias_added(), prune));
   status.Update(
       only("dtype", request.dtype() != v1::DTYPE_UNSPECIFIED, request.kind() == Kind::QUANTIZE));

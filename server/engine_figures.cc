@@ -58,8 +58,8 @@ int64_t ResidentBytes() {
 
 class EngineFigures final : public prometheus::Collectable {
  public:
-  EngineFigures(const Engine* engine, Metrics::MemoryFigures memory)
-      : engine_(engine), memory_(std::move(memory)) {}
+  EngineFigures(const Engine* engine, Metrics::MemoryFigures memory, Metrics::LiveCalls live_calls)
+      : engine_(engine), memory_(std::move(memory)), live_calls_(std::move(live_calls)) {}
 
   std::vector<MetricFamily> Collect() const override {
     const EngineStats stats = engine_->stats();
@@ -109,6 +109,8 @@ class EngineFigures final : public prometheus::Collectable {
     return {
         Gauge("headwise_queued_tokens", "Query tokens that wait.", stats.queued_tokens),
         Gauge("headwise_queued_requests", "Requests that wait.", stats.queued_requests),
+        Gauge("headwise_live_calls", "Calls accepted and not ended.",
+              live_calls_ ? live_calls_() : 0),
         Gauge("headwise_layers", "Loaded layers.", static_cast<int64_t>(layers.size())),
         Gauge("headwise_weights_bytes", "Parameters of all loaded layers.", weight_bytes),
         Gauge("headwise_threads", "Compute threads.", engine_->cpu_budget().threads),
@@ -119,11 +121,13 @@ class EngineFigures final : public prometheus::Collectable {
     std::map<std::string, int64_t> kinds;
     if (memory_) kinds = memory_();
     kinds["layers"] = stats.layer_bytes;
+    kinds["passes"] = stats.pass_bytes;
     kinds["queue"] = stats.queued_bytes;
     kinds["resident"] = ResidentBytes();
     MetricFamily family{"headwise_memory_bytes",
-                        "Memory by kind: layers in use, tensors that wait, requests and answers, "
-                        "uploads; resident is the whole process.",
+                        "Memory by kind: layers in use with what is kept to save them, buffers of "
+                        "passes, tensors that wait, requests and answers, uploads; resident is "
+                        "the whole process.",
                         MetricType::Gauge,
                         {}};
     for (const auto& [kind, bytes] : kinds) {
@@ -137,13 +141,15 @@ class EngineFigures final : public prometheus::Collectable {
 
   const Engine* const engine_;
   const Metrics::MemoryFigures memory_;
+  const Metrics::LiveCalls live_calls_;
 };
 
 }  // namespace
 
 std::unique_ptr<prometheus::Collectable> MakeEngineFigures(const Engine* engine,
-                                                           Metrics::MemoryFigures memory) {
-  return std::make_unique<EngineFigures>(engine, std::move(memory));
+                                                           Metrics::MemoryFigures memory,
+                                                           Metrics::LiveCalls live_calls) {
+  return std::make_unique<EngineFigures>(engine, std::move(memory), std::move(live_calls));
 }
 
 }  // namespace headwise

@@ -14,7 +14,8 @@ namespace headwise {
 // The engine's own counters, memory by kind and the CPU quota's throttling, read when they are
 // asked for. `engine` must outlive it. Thread-safe.
 std::unique_ptr<prometheus::Collectable> MakeEngineFigures(const Engine* engine,
-                                                           Metrics::MemoryFigures memory);
+                                                           Metrics::MemoryFigures memory,
+                                                           Metrics::LiveCalls live_calls);
 
 }  // namespace headwise
 

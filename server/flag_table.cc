@@ -15,6 +15,8 @@ std::vector<Flag> ListenFlags() {
   return {
       {"listen", "HOST:PORT|unix:PATH[,…]", &O::listen,
        "gRPC; port 0: the system chooses, and it is printed"},
+      {"admin-listen", "HOST:PORT|unix:PATH[,…]", &O::admin_listen,
+       "addresses that alone take the calls of the right admin"},
       {"reflection", "", &O::reflection, "serve gRPC server reflection"},
       {"keepalive-time", "DURATION", &O::keepalive_time,
        "ping a connection that has been silent for that long"},
@@ -26,6 +28,16 @@ std::vector<Flag> ListenFlags() {
        "calls under way on one connection; further ones wait with the client", 1, 1 << 30, "call"},
       {"max-header-bytes", "BYTES", &O::max_header_bytes, "metadata of one call", 1024, 1 << 24,
        "byte"}};
+}
+
+std::vector<Flag> SecurityFlags() {
+  return {{"tls-cert", "FILE", &O::tls_cert,
+           "TLS: the server's certificate and those between it and its root, in PEM"},
+          {"tls-key", "FILE", &O::tls_key, "its private key in PEM, not encrypted"},
+          {"tls-client-ca", "FILE", &O::tls_client_ca,
+           "mutual TLS: who signs the certificates that callers must bring"},
+          {"token-file", "FILE", &O::token_file,
+           "bearer tokens that are let in, a line each: forward|analyze|admin TOKEN"}};
 }
 
 std::vector<Flag> LayerFlags() {
@@ -97,6 +109,7 @@ std::vector<Flag> RequestFlags() {
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Listen", ListenFlags()},
+      {"Security", SecurityFlags()},
       {"Layers", LayerFlags()},
       {"Compute", ComputeFlags()},
       {"Limits of what waits", QueueFlags()},

@@ -34,6 +34,7 @@ grpc::ServerUnaryReactor* HeadwiseService::Forward(grpc::CallbackServerContext* 
   }
   services_.engine->Forward(*std::move(accepted), [call,
                                                    response](absl::StatusOr<ForwardResult> result) {
+    call->FreeRequest();
     if (result.ok()) {
       const PassInfo pass = result->pass;
       const absl::Time begin = absl::Now();

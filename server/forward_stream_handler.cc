@@ -14,8 +14,9 @@ namespace headwise {
 namespace {
 
 // One ForwardStream. Reads while fewer than --max-stream-requests are unanswered or have answers
-// that the caller hasn't taken: a caller that stops reading stops being read. Deletes itself when
-// gRPC is done with it.
+// that the caller hasn't taken: a caller that stops reading stops being read. Their answers hold at
+// most --max-output-bytes together: a request whose answer wouldn't fit beside the others waits
+// here until it does. Deletes itself when gRPC is done with it.
 class ForwardStreamCall final
     : public grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardStreamResponse>,
       public Call {
@@ -44,20 +45,28 @@ class ForwardStreamCall final
       if (ended_) return;
       ++under_way_;
       request = std::move(incoming_);
+      request->arrived = absl::Now();
     }
     Take(std::move(request));
-    MutexLock lock(&mu_);
-    reading_ = false;
-    Continue();
+    {
+      MutexLock lock(&mu_);
+      reading_ = false;
+      Continue();
+    }
+    TakeParked();
   }
 
   void OnWriteDone(bool ok) override {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    answers_.pop_front();
-    --under_way_;
-    if (!ok) broken_ = true;
-    Continue();
+    {
+      MutexLock lock(&mu_);
+      writing_ = false;
+      answer_bytes_ -= answers_.front()->answer_memory.bytes();
+      answers_.pop_front();
+      --under_way_;
+      if (!ok) broken_ = true;
+      Continue();
+    }
+    TakeParked();
   }
 
   void OnCancel() override {
@@ -88,14 +97,15 @@ class ForwardStreamCall final
     v1::ForwardRequest message;
     v1::ForwardStreamResponse answer;
     absl::Time arrived;
-    RequestMemory::Hold memory;
+    RequestMemory::Hold message_memory, answer_memory;
+    int64_t answer_bytes = 0;  // at most, known once the engine has looked at the request
+    bool park = false;         // its answer has no room beside the others yet
   };
 
   // Decodes, and hands over to the engine or answers at once. Without the lock: a refusal comes
   // back on this thread.
   void Take(std::unique_ptr<Request> request) {
     Request* const raw = request.get();
-    raw->arrived = absl::Now();
     absl::StatusOr<ForwardRequest> accepted = Accept(raw);
     if (!accepted.ok()) return Answer(std::move(request), accepted.status());
     // Shared, because std::function wants what it holds to be copyable.
@@ -108,28 +118,75 @@ class ForwardStreamCall final
 
   absl::StatusOr<ForwardRequest> Accept(Request* request) {
     const v1::ForwardRequest& message = request->message;
+    absl::Status status = std::exchange(request->park, false) ? absl::OkStatus() : Enter(request);
+    if (!status.ok()) return status;
+    absl::StatusOr<ForwardRequest> decoded = DecodeForward(message);
+    if (!decoded.ok()) return decoded;
+    decoded->context = request_context(message.priority());
+    decoded->context.reserve_answer = [this, request](int64_t bytes) {
+      return Reserve(request, bytes);
+    };
+    return decoded;
+  }
+
+  // What is checked once, when the request arrives.
+  absl::Status Enter(Request* request) {
+    const v1::ForwardRequest& message = request->message;
     request->answer.set_request_id(message.request_id());
     absl::Status status = CheckRequestId(message.request_id());
     if (message.request_id().empty()) {
       request->answer.set_request_id(absl::StrCat(request_id(), "-", ++requests_));
     }
     status.Update(startup_.Check(message.layer()));
-    const auto bytes = static_cast<int64_t>(message.ByteSizeLong());
-    if (status.ok()) status = request->memory.Take(services_.memory, bytes);
     if (!status.ok()) return status;
-    absl::StatusOr<ForwardRequest> decoded = DecodeForward(message);
-    if (decoded.ok()) decoded->context = request_context(message.priority());
-    return decoded;
+    return request->message_memory.Take(services_.memory,
+                                        static_cast<int64_t>(message.ByteSizeLong()));
+  }
+
+  // Room for the answer, in this stream's part and in the server's budget.
+  absl::Status Reserve(Request* request, int64_t bytes) {
+    MutexLock lock(&mu_);
+    request->answer_bytes = bytes;
+    request->park = !Fits(*request);
+    if (request->park) return absl::CancelledError("request: must wait for earlier answers");
+    if (absl::Status status = request->answer_memory.Take(services_.memory, bytes); !status.ok()) {
+      return status;
+    }
+    answer_bytes_ += bytes;
+    return absl::OkStatus();
+  }
+
+  // Whether the request's answer has room beside those that are under way. Alone it always has.
+  bool Fits(const Request& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return answer_bytes_ == 0 ||
+           request.answer_bytes <= services_.options->max_output_bytes - answer_bytes_;
+  }
+
+  // Hands over what is parked, once it fits. From gRPC's callbacks, which keep the stream alive.
+  void TakeParked() {
+    std::unique_ptr<Request> request;
+    {
+      MutexLock lock(&mu_);
+      if (parked_ == nullptr || !Fits(*parked_)) return;
+      request = std::move(parked_);
+    }
+    Take(std::move(request));
+    MutexLock lock(&mu_);
+    Continue();
   }
 
   void Answer(std::unique_ptr<Request> request, absl::StatusOr<ForwardResult> result) {
+    if (request->park) {
+      MutexLock lock(&mu_);
+      parked_ = std::move(request);
+      return Continue();
+    }
     v1::ForwardStreamResponse& answer = request->answer;
     const absl::Time begin = absl::Now();
     PassInfo pass;
     if (result.ok()) {
       pass = result->pass;
       EncodeForward(*std::move(result), answer.request_id(), answer.mutable_response());
-      request->memory.Grow(static_cast<int64_t>(answer.ByteSizeLong()));
     } else {
       answer.set_status_code(static_cast<int32_t>(result.status().code()));
       answer.set_status_message(std::string(result.status().message()));
@@ -141,6 +198,9 @@ class ForwardStreamCall final
                answer.request_id());
     request->message.Clear();
     MutexLock lock(&mu_);
+    const int64_t reserved = request->answer_memory.bytes();
+    request->answer_memory.Settle(static_cast<int64_t>(answer.ByteSizeLong()));
+    answer_bytes_ += request->answer_memory.bytes() - reserved;
     answers_.push_back(std::move(request));
     Continue();
   }
@@ -149,6 +209,10 @@ class ForwardStreamCall final
   void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (ended_) return;
     const bool dead = broken_ || cancelled();
+    if (dead && parked_ != nullptr) {
+      parked_.reset();
+      --under_way_;
+    }
     if (!writing_ && dead) {
       under_way_ -= static_cast<int64_t>(answers_.size());
       answers_.clear();
@@ -164,7 +228,8 @@ class ForwardStreamCall final
   }
 
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (reading_ || under_way_ >= services_.options->max_stream_requests) return;
+    if (reading_ || parked_ != nullptr) return;
+    if (under_way_ >= services_.options->max_stream_requests) return;
     reading_ = true;
     incoming_ = std::make_unique<Request>();
     StartRead(&incoming_->message);
@@ -187,6 +252,8 @@ class ForwardStreamCall final
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   int64_t under_way_ ABSL_GUARDED_BY(mu_) = 0;  // taken, and not yet answered and written
   std::deque<std::unique_ptr<Request>> answers_ ABSL_GUARDED_BY(mu_);
+  int64_t answer_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // reserved, or in answers not yet taken
+  std::unique_ptr<Request> parked_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

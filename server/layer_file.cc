@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/rules.h"
 #include "core/format/file.h"
 #include "core/format/safetensors.h"
 #include "headwise/v1/headwise.pb.h"
@@ -80,10 +80,7 @@ absl::StatusOr<LayerFile> DescribeLayerFile(const StoredLayer& layer) {
 }
 
 absl::Status CheckSaveName(const std::string& file) {
-  const bool clean = std::all_of(file.begin(), file.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
-  });
-  if (clean && !file.empty() && file.size() <= 128 && file[0] != '.') return absl::OkStatus();
+  if (IsPlainName(file)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "file: must be [A-Za-z0-9._-]{1,128} without a leading dot; was \"", Printable(file), "\""));
 }

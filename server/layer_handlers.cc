@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* HeadwiseService::LoadLayer(grpc::CallbackServerContext
   if (status.ok()) {
     status = services_.loader->Load(RepositoryLoad{request->name(), request->checkpoint(),
                                                    request->layer(), request->replace(), *dtype},
-                                    call->request_context().cancel,
+                                    call->cancel_token(),
                                     [call, response](absl::StatusOr<LayerInfo> info) {
                                       if (info.ok())
                                         EncodeSummary(*info, response->mutable_layer());

@@ -127,6 +127,10 @@ absl::StatusOr<LayerInfo> LayerLoader::LoadNow(UploadLoad load) {
     }
     tensors.push_back({use.role, use.name, found->second->view(), use.head});
   }
+  // The archive keeps them, so that the layer can be saved bit for bit.
+  for (const UploadedTensor& uploaded : load.tensors) {
+    load.options.kept_bytes += static_cast<int64_t>(uploaded.tensor.data.size());
+  }
   absl::StatusOr<LayerInfo> info = Bring(load.options, load.spec, tensors);
   if (!info.ok()) return info;
   StoredLayer layer;

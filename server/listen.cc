@@ -36,20 +36,22 @@ bool SomebodyAnswers(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ParseListen(absl::string_view text) {
+absl::StatusOr<std::vector<std::string>> ParseListen(absl::string_view flag,
+                                                     absl::string_view text) {
   std::vector<std::string> addresses = absl::StrSplit(text, ',', absl::SkipEmpty());
   if (addresses.empty()) {
-    return absl::InvalidArgumentError("listen: must be HOST:PORT or unix:PATH; was empty");
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": must be HOST:PORT or unix:PATH; was empty"));
   }
   for (const std::string& address : addresses) {
     const bool is_unix = absl::StartsWith(address, "unix:");
     const std::string path = UnixPath(address);
     if (is_unix && (path.empty() || path.size() > kMaxPathBytes)) {
-      return absl::InvalidArgumentError(absl::StrCat("listen: a unix: path must have 1 to ",
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": a unix: path must have 1 to ",
                                                      kMaxPathBytes, " bytes; was ", address));
     }
     if (is_unix) continue;
-    if (absl::Status status = CheckHostPort("listen", address); !status.ok()) return status;
+    if (absl::Status status = CheckHostPort(flag, address); !status.ok()) return status;
   }
   return addresses;
 }

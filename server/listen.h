@@ -13,7 +13,8 @@
 namespace headwise {
 
 // The addresses of --listen: HOST:PORT or unix:PATH, by commas, at least one. INVALID_ARGUMENT.
-absl::StatusOr<std::vector<std::string>> ParseListen(absl::string_view text);
+absl::StatusOr<std::vector<std::string>> ParseListen(absl::string_view flag,
+                                                     absl::string_view text);
 
 // The path of a unix: address; "" for HOST:PORT.
 std::string UnixPath(absl::string_view address);

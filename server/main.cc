@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/base/log_severity.h"
 #include "absl/log/globals.h"
 #include "absl/log/initialize.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "headwise/version.h"
 #include "server/flags.h"
 #include "server/logging.h"
@@ -66,7 +68,13 @@ int Main(const std::vector<std::string>& arguments) {
   if (options->help) return std::fputs(FlagsHelp().c_str(), stdout) < 0 ? 1 : 0;
   if (options->version) return std::printf("headwise-server %s\n", kVersion) < 0 ? 1 : 0;
   StartLogging(options->log_level);
-  return Serve(*options);
+  try {
+    return Serve(*options);
+  } catch (const std::system_error& error) {
+    return Fail(absl::ResourceExhaustedError(absl::StrCat(
+                    "threads: must be allowed by the system; was ", error.code().message())),
+                1);
+  }
 }
 
 }  // namespace

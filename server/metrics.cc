@@ -67,7 +67,8 @@ const char* CodeName(absl::StatusCode code) {
   }
 }
 
-Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures memory)
+Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures memory,
+                 LiveCalls live_calls)
     : engine_(engine),
       requests_(prometheus::BuildCounter()
                     .Name("headwise_requests_total")
@@ -94,7 +95,7 @@ Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures
                            .Help("From a refused call's message to its status.")
                            .Register(registry_)
                            .Add({}, SecondsBuckets())),
-      engine_figures_(MakeEngineFigures(engine, std::move(memory))) {
+      engine_figures_(MakeEngineFigures(engine, std::move(memory), std::move(live_calls))) {
   prometheus::BuildGauge()
       .Name("headwise_build_info")
       .Help("1, with the version and what it runs on as labels.")
@@ -104,8 +105,9 @@ Metrics::Metrics(const Engine* engine, const std::string& version, MemoryFigures
             {"kernel", KernelPathName(engine->kernel())},
             {"onednn", OneDnnVersion()}})
       .Set(1);
-  for (const char* reason : {"QUEUE_FULL", "LAYER_QUEUE_FULL", "CLIENT_LIMIT", "REQUEST_MEMORY",
-                             "LAYER_MEMORY", "LIMIT_EXCEEDED", "NOT_READY"}) {
+  for (const char* reason :
+       {"QUEUE_FULL", "LAYER_QUEUE_FULL", "CLIENT_LIMIT", "REQUEST_MEMORY", "LAYER_MEMORY",
+        "LIMIT_EXCEEDED", "NOT_READY", "NO_VALID_TOKEN", "NO_RIGHT"}) {
     refusals_.Add({{"reason", reason}});
   }
   MutexLock lock(&mu_);
@@ -169,9 +171,14 @@ void Metrics::ObserveStages(const std::string& layer, const CallRecord& call) {
 
 // The reasons of these codes are a fixed set.
 void Metrics::CountRefusal(const absl::Status& status, absl::Duration took) {
+  if (absl::IsPermissionDenied(status)) return RecordDenied(status);
   if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return;
   refusals_.Add({{"reason", ReasonOf(status)}}).Increment();
   refusal_seconds_.Observe(absl::ToDoubleSeconds(took));
+}
+
+void Metrics::RecordDenied(const absl::Status& status) {
+  refusals_.Add({{"reason", ReasonOf(status)}}).Increment();
 }
 
 void Metrics::Record(const CallRecord& call) {

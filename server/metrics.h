@@ -42,13 +42,20 @@ class Metrics {
   // Bytes by kind, read at each scrape; beside what the engine knows.
   using MemoryFigures = std::function<std::map<std::string, int64_t>()>;
 
+  // Calls that have been accepted and not ended, read at each scrape.
+  using LiveCalls = std::function<int64_t()>;
+
   // `engine` must outlive it. `version` is the server's.
-  Metrics(const Engine* engine, const std::string& version, MemoryFigures memory = {});
+  Metrics(const Engine* engine, const std::string& version, MemoryFigures memory = {},
+          LiveCalls live_calls = {});
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
   void Record(const CallRecord& call);
+
+  // A call that ended before any handler saw it, for want of a token or a right.
+  void RecordDenied(const absl::Status& status);
 
   // The set of loaded layers may have changed.
   void Refresh();

@@ -97,7 +97,7 @@ grpc::ServerUnaryReactor* OipService::RepositoryModelLoad(
   status.Update(dtype.status());
   const auto load = [this, call](const RepositoryLoad& what) {
     return services_.loader->Load(
-        what, call->request_context().cancel,
+        what, call->cancel_token(),
         [call](const absl::StatusOr<LayerInfo>& info) { call->Reply(info.status()); });
   };
   const std::string& name = request->model_name();

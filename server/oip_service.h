@@ -19,10 +19,16 @@ namespace headwise {
 // Thread-safe.
 class OipService final : public inference::GRPCInferenceService::CallbackService {
  public:
-  // All must outlive it. `ready`: every layer given at start-up is there, and the server isn't
-  // draining.
-  OipService(const Services* services, const Startup* startup, std::function<bool()> ready)
-      : services_(*services), startup_(*startup), ready_(std::move(ready)) {}
+  // What is pointed to must outlive it. `ready`: every layer given at start-up is there, and the
+  // server isn't draining.
+  OipService(const Services& services, const Startup* startup, OipStatistics* statistics,
+             std::function<bool()> ready)
+      : services_(services),
+        startup_(*startup),
+        statistics_(*statistics),
+        ready_(std::move(ready)) {
+    services_.service = inference::GRPCInferenceService::service_full_name();
+  }
 
   // oip_infer_handler.cc
   grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
@@ -65,10 +71,10 @@ class OipService final : public inference::GRPCInferenceService::CallbackService
   // The loaded layer of that name and version. NOT_FOUND; UNAVAILABLE while it is loading.
   absl::StatusOr<LayerInfo> Find(const std::string& name, const std::string& version) const;
 
-  const Services& services_;
+  Services services_;  // as given, under this service's name
   const Startup& startup_;
+  OipStatistics& statistics_;
   const std::function<bool()> ready_;
-  OipStatistics statistics_;
 };
 
 }  // namespace headwise

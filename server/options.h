@@ -25,6 +25,7 @@ struct StartupLayer {
 struct ServerOptions {
   std::string listen = "127.0.0.1:8500";   // HOST:PORT or unix:PATH, several by commas
   std::string metrics = "127.0.0.1:8501";  // empty: no HTTP server
+  std::string admin_listen;                // as listen; empty: no address of its own
   bool reflection = true;
   absl::Duration keepalive_time = absl::Minutes(1);
   absl::Duration keepalive_timeout = absl::Seconds(20);
@@ -64,6 +65,9 @@ struct ServerOptions {
   absl::Duration upload_timeout = absl::Minutes(10);
   absl::Duration lame_duck;
   absl::Duration grace = absl::Seconds(30);
+
+  // Paths of files; empty: none.
+  std::string tls_cert, tls_key, tls_client_ca, token_file;
 
   LogLevel log_level = LogLevel::kInfo;
   absl::Duration slow_request;  // 0: none is logged

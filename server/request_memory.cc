@@ -7,6 +7,12 @@
 namespace headwise {
 
 absl::Status RequestMemory::Hold::Take(RequestMemory* memory, int64_t bytes) {
+  if (bytes > memory->budget_bytes_) {
+    return Refuse(Refusal::kTooLarge,
+                  absl::StrCat("request: at most ", memory->budget_bytes_,
+                               " bytes can ever be in memory (--request-budget-bytes); was ", bytes,
+                               " of a message or its answer"));
+  }
   const int64_t together = memory->used_bytes_.fetch_add(bytes) + bytes;
   if (together > memory->budget_bytes_) {
     memory->used_bytes_.fetch_sub(bytes);
@@ -20,10 +26,10 @@ absl::Status RequestMemory::Hold::Take(RequestMemory* memory, int64_t bytes) {
   return absl::OkStatus();
 }
 
-void RequestMemory::Hold::Grow(int64_t bytes) {
+void RequestMemory::Hold::Settle(int64_t bytes) {
   if (memory_ == nullptr) return;
-  memory_->used_bytes_.fetch_add(bytes);
-  bytes_ += bytes;
+  memory_->used_bytes_.fetch_add(bytes - bytes_);
+  bytes_ = bytes;
 }
 
 void RequestMemory::Hold::Release() {

@@ -20,11 +20,12 @@ class RequestMemory {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
-    // RESOURCE_EXHAUSTED, and nothing is held, if the budget hasn't room.
+    // Adds to what is held. RESOURCE_EXHAUSTED, and nothing is added, if the budget hasn't room.
     absl::Status Take(RequestMemory* memory, int64_t bytes);
-    // An answer that is there anyway. After Take.
-    void Grow(int64_t bytes);
+    // Holds exactly that much from now on, whatever the budget. After Take.
+    void Settle(int64_t bytes);
     void Release();
+    int64_t bytes() const { return bytes_; }
 
    private:
     RequestMemory* memory_ = nullptr;

@@ -9,25 +9,23 @@
 #include <chrono>
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/format/safetensors.h"
 #include "headwise/version.h"
 #include "server/address.h"
 #include "server/call_tracker.h"
+#include "server/free_memory.h"
+#include "server/front.h"
 #include "server/health.h"
-#include "server/health_service.h"
 #include "server/http_server.h"
 #include "server/layer_loader.h"
-#include "server/listen.h"
 #include "server/metrics.h"
-#include "server/oip_service.h"
-#include "server/reflection.h"
-#include "server/service.h"
+#include "server/oip_statistics.h"
+#include "server/security.h"
 #include "server/startup.h"
 #include "server/startup_layers.h"
 #include "server/warm_up.h"
@@ -40,6 +38,9 @@ namespace {
 constexpr std::chrono::seconds kAbortTime{5};
 constexpr std::chrono::seconds kHurriedAbortTime{1};
 
+// How often an idle server looks whether it has memory to give back.
+constexpr std::chrono::seconds kTidyUp{2};
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerOptions& options, Engine* engine)
@@ -47,11 +48,13 @@ class ServerImpl final : public Server {
         engine_(engine),
         health_([this](absl::string_view name) { return HealthOf(name); }),
         memory_(options.request_budget_bytes),
-        metrics_(engine, kVersion, [this] { return MemoryByKind(); }) {}
+        metrics_(
+            engine, kVersion, [this] { return MemoryByKind(); }, [this] { return calls_.live(); }) {
+  }
 
   ~ServerImpl() override {
     BeginDrain();
-    if (grpc_ != nullptr) StopGrpc();
+    if (front_ != nullptr) StopGrpc();
   }
 
   absl::Status Bind();
@@ -61,7 +64,9 @@ class ServerImpl final : public Server {
   void Hurry() override;
   void Wait() override;
   int64_t request_bytes() const override { return memory_.used_bytes(); }
-  grpc::Server* grpc_server() override { return grpc_.get(); }
+  grpc::Server* grpc_server() override {
+    return front_ == nullptr ? nullptr : front_->grpc_server();
+  }
 
  private:
   Health HealthOf(absl::string_view name) const;
@@ -69,11 +74,9 @@ class ServerImpl final : public Server {
   absl::Status LoadStartupLayer(const StartupJob& job);
   bool draining() const;
   void WaitLameDuck();
+  void TidyUp(int64_t* tidied_at);
   absl::Status BindGrpc();
-  absl::Status AddPorts(grpc::ServerBuilder* builder);
-  void SetLimits(grpc::ServerBuilder* builder) const;
   absl::Status BindHttp();
-  void RegisterServices(grpc::ServerBuilder* builder);
   void LayersChanged();
   void StopGrpc();
 
@@ -87,14 +90,11 @@ class ServerImpl final : public Server {
   Metrics metrics_;
   std::unique_ptr<LayerLoader> loader_;
   Services services_;
-  std::unique_ptr<HeadwiseService> service_;
-  std::unique_ptr<OipService> oip_service_;
-  std::unique_ptr<HealthService> health_service_;
-  std::vector<std::unique_ptr<grpc::Service>> reflection_;
-  std::unique_ptr<grpc::Server> grpc_;
+  OipStatistics oip_statistics_;
+  grpc::ResourceQuota quota_{"requests"};
+  std::unique_ptr<Security> security_;
+  std::unique_ptr<Front> front_, admin_;  // admin: null without --admin-listen
   std::unique_ptr<HttpServer> http_;
-  std::vector<std::string> addresses_;
-  std::vector<int> ports_;  // as many; what gRPC bound
 
   mutable Mutex mu_;
   CondVar draining_changed_;
@@ -127,6 +127,8 @@ absl::Status ServerImpl::Bind() {
   if (!loader.ok()) return loader.status();
   loader_ = *std::move(loader);
   services_ = {engine_, loader_.get(), &metrics_, &calls_, &options_, &upload_bytes_, &memory_};
+  // What a server that was killed left half-written.
+  if (!options_.save_dir.empty()) RemoveTemporaries(options_.save_dir);
   startup_.Expect(StartupNames(options_, *loader_));
   if (absl::Status status = BindHttp(); !status.ok()) return status;
   return BindGrpc();
@@ -142,86 +144,33 @@ absl::Status ServerImpl::BindHttp() {
   return absl::OkStatus();
 }
 
-void ServerImpl::RegisterServices(grpc::ServerBuilder* builder) {
-  service_ = std::make_unique<HeadwiseService>(&services_, &startup_);
-  oip_service_ = std::make_unique<OipService>(
-      &services_, &startup_, [this] { return health_.Check("") == Health::kServing; });
-  health_service_ = std::make_unique<HealthService>(&health_);
-  builder->RegisterService(service_.get());
-  builder->RegisterService(oip_service_.get());
-  builder->RegisterService(health_service_.get());
-  if (!options_.reflection) return;
-  reflection_ = MakeReflectionServices(
-      {"headwise.v1.Headwise", "inference.GRPCInferenceService", "grpc.health.v1.Health",
-       "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"});
-  for (const std::unique_ptr<grpc::Service>& service : reflection_) {
-    builder->RegisterService(service.get());
-  }
-}
-
-absl::Status ServerImpl::AddPorts(grpc::ServerBuilder* builder) {
-  absl::StatusOr<std::vector<std::string>> addresses = ParseListen(options_.listen);
-  if (!addresses.ok()) return addresses.status();
-  addresses_ = *std::move(addresses);
-  ports_.assign(addresses_.size(), 0);
-  for (size_t i = 0; i < addresses_.size(); ++i) {
-    if (const std::string path = UnixPath(addresses_[i]); !path.empty()) {
-      if (absl::Status clear = ClearUnixSocket(path); !clear.ok()) return clear;
-    }
-    builder->AddListeningPort(addresses_[i], grpc::InsecureServerCredentials(), &ports_[i]);
-  }
-  return absl::OkStatus();
-}
-
-void ServerImpl::SetLimits(grpc::ServerBuilder* builder) const {
-  const auto ms = [](absl::Duration duration) {
-    return static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(duration), 1 << 30));
-  };
-  builder->SetMaxReceiveMessageSize(static_cast<int>(options_.max_message_bytes));
-  builder->SetMaxSendMessageSize(-1);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                              static_cast<int>(options_.max_concurrent_streams));
-  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
-                              static_cast<int>(options_.max_header_bytes));
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ms(options_.keepalive_time));
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              ms(options_.min_ping_interval));
-  // A small compressed message can blow up before any limit sees it.
-  builder->SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-}
-
 absl::Status ServerImpl::BindGrpc() {
-  grpc::ServerBuilder builder;
-  if (absl::Status ports = AddPorts(&builder); !ports.ok()) return ports;
-  SetLimits(&builder);
-  grpc::ResourceQuota quota("requests");
-  quota.Resize(static_cast<size_t>(options_.request_budget_bytes));
-  builder.SetResourceQuota(quota);
-  RegisterServices(&builder);
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || std::find(ports_.begin(), ports_.end(), 0) != ports_.end()) {
-    grpc_.reset();
-    return absl::UnavailableError(absl::StrCat(
-        "listen: must be a HOST:PORT or unix:PATH that is free; was ", options_.listen));
-  }
+  absl::StatusOr<std::unique_ptr<Security>> security =
+      Security::Create(options_, [this](const absl::Status& why) { metrics_.RecordDenied(why); });
+  if (!security.ok()) return security.status();
+  security_ = *std::move(security);
+  quota_.Resize(static_cast<size_t>(options_.request_budget_bytes));
+  const FrontParts parts{&options_, security_.get(), &startup_,
+                         &health_,  &quota_,         &oip_statistics_};
+  Services services = services_;
+  services.takes_admin_calls = options_.admin_listen.empty();
+  absl::StatusOr<std::unique_ptr<Front>> front =
+      Front::Start(parts, services, "listen", options_.listen);
+  if (!front.ok()) return front.status();
+  front_ = *std::move(front);
+  if (options_.admin_listen.empty()) return absl::OkStatus();
+  front = Front::Start(parts, services_, "admin-listen", options_.admin_listen);
+  if (!front.ok()) return front.status();
+  admin_ = *std::move(front);
   return absl::OkStatus();
 }
 
 std::string ServerImpl::Banner() const {
-  std::vector<std::string> bound;
-  for (size_t i = 0; i < addresses_.size(); ++i) {
-    bound.push_back(UnixPath(addresses_[i]).empty() ? WithPort(addresses_[i], ports_[i])
-                                                    : addresses_[i]);
-  }
-  std::string banner = absl::StrCat("listening ", absl::StrJoin(bound, ","));
+  std::string banner = absl::StrCat("listening ", front_->Addresses());
   if (http_ != nullptr) {
     absl::StrAppend(&banner, " metrics ", WithPort(options_.metrics, http_->port()));
   }
+  if (admin_ != nullptr) absl::StrAppend(&banner, " admin ", admin_->Addresses());
   return banner;
 }
 
@@ -272,9 +221,21 @@ void ServerImpl::Hurry() {
   draining_changed_.SignalAll();
 }
 
+// The allocator gives back what a burst of large messages took only while others come and go.
+void ServerImpl::TidyUp(int64_t* tidied_at) {
+  const int64_t entered = calls_.entered();
+  if (entered == *tidied_at || calls_.live() > 0) return;
+  ReleaseFreeMemory();
+  *tidied_at = entered;
+}
+
 void ServerImpl::WaitLameDuck() {
+  int64_t tidied_at = 0;
   MutexLock lock(&mu_);
-  while (!draining_) draining_changed_.Wait(&mu_);
+  while (!draining_) {
+    const auto then = std::chrono::steady_clock::now() + kTidyUp;
+    if (!draining_changed_.WaitUntil(&mu_, then)) TidyUp(&tidied_at);
+  }
   if (options_.lame_duck <= absl::ZeroDuration()) return;
   LOG(INFO) << "not serving to new clients, still answering for "
             << absl::FormatDuration(options_.lame_duck);
@@ -306,10 +267,12 @@ void ServerImpl::StopGrpc() {
   calls_.AbortAll();
   engine_->CancelQueued();
   calls_.WaitIdle(std::chrono::steady_clock::now() + (hurry ? kHurriedAbortTime : kAbortTime));
-  grpc_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  grpc_->Wait();
+  front_->Stop();
+  if (admin_ != nullptr) admin_->Stop();
   loader_.reset();
-  grpc_.reset();
+  admin_.reset();
+  front_.reset();
+  security_.reset();  // and its folder: the process ends without tearing the rest down
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ class Server {
   // Ends at once what Wait hasn't waited for.
   virtual ~Server() = default;
 
-  // "listening 127.0.0.1:8500 metrics 127.0.0.1:8501", with the ports that the system chose, and
-  // further addresses of --listen after the first, by commas.
+  // "listening 127.0.0.1:8500 metrics 127.0.0.1:8501 admin 127.0.0.1:8502", the last two where
+  // there are such, with the ports that the system chose; several addresses of a flag by commas.
   virtual std::string Banner() const = 0;
 
   // Loads what --load and --demo ask for and runs each layer once, then the server is ready. A

@@ -6,6 +6,7 @@
 
 #include "headwise/v1/headwise.grpc.pb.h"
 #include "server/call.h"
+#include "server/freeing_allocator.h"
 #include "server/startup.h"
 #include "server/worker.h"
 
@@ -17,7 +18,9 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
  public:
   // Both must outlive it.
   HeadwiseService(const Services* services, const Startup* startup)
-      : services_(*services), startup_(*startup) {}
+      : services_(*services), startup_(*startup) {
+    SetMessageAllocatorFor_Forward(&forward_messages_);
+  }
 
   // forward_handler.cc
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
@@ -62,7 +65,7 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
   grpc::ServerUnaryReactor* ServerInfo(grpc::CallbackServerContext* context,
                                        const v1::ServerInfoRequest* request,
                                        v1::ServerInfoResponse* response) override;
-  // later_handlers.cc: answer UNIMPLEMENTED with a sentence
+  // audit_handler.cc
   grpc::ServerWriteReactor<v1::AuditResponse>* Audit(grpc::CallbackServerContext* context,
                                                      const v1::AuditRequest* request) override;
   // save_handlers.cc
@@ -75,6 +78,7 @@ class HeadwiseService final : public v1::Headwise::CallbackService {
  private:
   const Services& services_;
   const Startup& startup_;
+  FreeingAllocator<v1::ForwardRequest, v1::ForwardResponse> forward_messages_;
   Worker analyses_{64};  // last: its jobs use the rest
 };
 

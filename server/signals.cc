@@ -21,6 +21,8 @@ sigset_t Signals() {
 void BlockSignals() {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A file that grows beyond the system's limit is an error of the call that writes it.
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 SignalThread::SignalThread(SignalActions actions)

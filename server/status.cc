@@ -15,7 +15,8 @@ namespace {
 // Status and details travel as HTTP/2 headers, of which clients take 8 KiB by default; the message
 // is in there twice, once as base64.
 constexpr size_t kMaxMessageBytes = 1500;
-constexpr int kRetryDelayMs = 100;
+constexpr absl::Duration kLeastRetryDelay = absl::Milliseconds(10);
+constexpr absl::Duration kLongestRetryDelay = absl::Seconds(30);
 
 const char* ReasonOfCode(const absl::Status& status) {
   switch (status.code()) {
@@ -37,6 +38,10 @@ const char* ReasonOfCode(const absl::Status& status) {
       return "CALL_CANCELLED";
     case absl::StatusCode::kUnavailable:
       return "NOT_READY";
+    case absl::StatusCode::kUnauthenticated:
+      return "NO_VALID_TOKEN";
+    case absl::StatusCode::kPermissionDenied:
+      return "NO_RIGHT";
     case absl::StatusCode::kFailedPrecondition:
       return "WRONG_STATE";
     default:
@@ -75,7 +80,11 @@ absl::string_view FieldOf(absl::string_view message) {
   return absl::StrContains(field, ' ') ? "" : field;
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
+absl::Duration RetryDelay(absl::Duration backlog) {
+  return std::clamp(backlog / 2, kLeastRetryDelay, kLongestRetryDelay);
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status, absl::Duration retry_delay) {
   if (status.ok()) return grpc::Status::OK;
   const std::string message = OneLine(status.message());
   google::rpc::Status wire;
@@ -97,7 +106,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   }
   if (IsRetryable(status)) {
     google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_nanos(kRetryDelayMs * 1000000);
+    absl::Duration rest = retry_delay;
+    retry.mutable_retry_delay()->set_seconds(absl::IDivDuration(rest, absl::Seconds(1), &rest));
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
     wire.add_details()->PackFrom(retry);
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message,

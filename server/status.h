@@ -9,13 +9,22 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace headwise {
 
+// For what has nothing to do with load: a server that drains, a layer that is still loading.
+inline constexpr absl::Duration kRetryDelayOfOthers = absl::Seconds(1);
+
 // The same code and one-line message, with a google.rpc.Status as details: ErrorInfo {reason,
 // domain "headwise"}; BadRequest naming the field (the message's text before the first ": ") for
-// INVALID_ARGUMENT; RetryInfo where the same request may succeed later.
-grpc::Status ToGrpcStatus(const absl::Status& status);
+// INVALID_ARGUMENT; RetryInfo with `retry_delay` where the same request may succeed later.
+grpc::Status ToGrpcStatus(const absl::Status& status,
+                          absl::Duration retry_delay = kRetryDelayOfOthers);
+
+// When a request that was refused for load is worth trying again: half the time that what waits
+// should take, so that there is room for more than one caller by then; from 10 ms to 30 s.
+absl::Duration RetryDelay(absl::Duration backlog);
 
 // The reason that ErrorInfo gives: "QUEUE_FULL", "INVALID_FIELD", … Of a fixed set.
 std::string ReasonOf(const absl::Status& status);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/dtype.h"
+#include "core/base/rules.h"
 #include "core/base/tensor.h"
 #include "server/codec_layer.h"
 #include "server/codec_tensor.h"
@@ -18,10 +19,6 @@ namespace headwise {
 namespace {
 
 constexpr int kMaxUploadTensors = 4096;
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 // The empty tensor that `wire` announces, and its size in bytes.
 absl::StatusOr<std::pair<UploadedTensor, size_t>> Announce(const v1::StoredTensor& wire) {

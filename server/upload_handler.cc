@@ -120,7 +120,7 @@ class UploadCall final : public grpc::ServerReadReactor<v1::UploadLayerRequest>,
     if (!load.ok()) return EndStream(load.status());
     stage_ = Stage::kLoading;
     const absl::Status posted = services_.loader->Load(
-        *std::move(load), request_context().cancel, [this](absl::StatusOr<LayerInfo> info) {
+        *std::move(load), cancel_token(), [this](absl::StatusOr<LayerInfo> info) {
           MutexLock lock(&mu_);
           if (info.ok()) EncodeSummary(*info, response_->mutable_layer());
           EndStream(info.status());

@@ -6,10 +6,17 @@
 namespace headwise {
 
 Worker::Worker(size_t max_jobs, int threads) : max_jobs_(max_jobs) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
 
-Worker::~Worker() {
+Worker::~Worker() { Stop(); }
+
+void Worker::Stop() {
   {
     MutexLock lock(&mu_);
     stop_ = true;

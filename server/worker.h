@@ -16,6 +16,7 @@ namespace headwise {
 // here and not on a gRPC thread. Thread-safe.
 class Worker {
  public:
+  // Throws std::system_error if the system gives no thread.
   explicit Worker(size_t max_jobs, int threads = 1);
   // Runs what is queued, then ends.
   ~Worker();
@@ -26,6 +27,7 @@ class Worker {
   bool Post(std::function<void()> job);
 
  private:
+  void Stop();
   void Run();
 
   const size_t max_jobs_;

@@ -86,7 +86,7 @@ class UnaryCall : public PendingCall {
   UnaryCall(uint64_t id, const GrpcTransport::Settings& settings, grpc::GenericStub* stub,
             const grpc::ByteBuffer& request, grpc::CompletionQueue* queue)
       : PendingCall(id) {
-    PrepareContext(settings.timeout, settings.client_id, &context_);
+    PrepareContext(settings.timeout, settings.client_id, settings.security.token, &context_);
     reader_ = stub->PrepareUnaryCall(&context_, kForwardMethod, request, queue);
     reader_->StartCall();
     reader_->Finish(&response_, &status_, this);
@@ -104,7 +104,7 @@ class StreamCall : public PendingCall {
   StreamCall(uint64_t id, const GrpcTransport::Settings& settings, grpc::GenericStub* stub,
              grpc::ByteBuffer request, grpc::CompletionQueue* queue)
       : PendingCall(id), request_(std::move(request)) {
-    PrepareContext(settings.timeout, settings.client_id, &context_);
+    PrepareContext(settings.timeout, settings.client_id, settings.security.token, &context_);
     stream_ = stub->PrepareCall(&context_, kAblateMethod, queue);
     stream_->StartCall(this);
   }
@@ -168,7 +168,7 @@ class GrpcTransportImpl : public GrpcTransport {
     }
     for (uint32_t i = 0; i < settings_.connections; ++i) {
       const std::string& target = settings_.targets[i % settings_.targets.size()];
-      channels_.push_back(MakeChannel(target, /*own_connection=*/true));
+      channels_.push_back(MakeChannel(target, /*own_connection=*/true, settings_.security));
       stubs_.push_back(std::make_unique<grpc::GenericStub>(channels_.back()));
     }
     receiver_ = std::thread([this] { Receive(); });
@@ -249,6 +249,10 @@ class GrpcTransportImpl : public GrpcTransport {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcTransport>> GrpcTransport::Open(const Settings& settings) {
+  for (const std::string& target : settings.targets) {
+    const absl::Status secure = CheckSecurity(target, settings.security);
+    if (!secure.ok()) return secure;
+  }
   auto transport = std::make_unique<GrpcTransportImpl>(settings);
   const absl::Status connected = transport->WaitForConnections();
   if (!connected.ok()) return connected;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/channel_security.h"
 #include "client/load/transport.h"
 
 namespace headwise::client {
@@ -30,10 +31,11 @@ class GrpcTransport : public Transport {
     std::vector<Layer> layers;
     uint32_t max_tokens = 0;
     uint64_t seed = 0;
+    ChannelSecurity security;
   };
 
   // The call of id i goes over connection i mod `connections`. Opens every connection before it
-  // returns. UNAVAILABLE if one isn't there within the timeout.
+  // returns. UNAVAILABLE if one isn't there within the timeout, INVALID_ARGUMENT as CheckSecurity.
   static absl::StatusOr<std::unique_ptr<GrpcTransport>> Open(const Settings& settings);
 
   // Connections that the kernel has as established now.

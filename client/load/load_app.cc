@@ -55,7 +55,8 @@ std::string CompareHelp() {
 // What GetLayer says of each layer; one call a layer, before anything is measured.
 absl::StatusOr<std::vector<LayerSetup>> AskLayers(const LoadOptions& options) {
   CLIENT_ASSIGN_OR_RETURN(const auto client,
-                          Client::Connect(options.targets[0], {.timeout = options.timeout}));
+                          Client::Connect(options.targets[0], {.timeout = options.timeout,
+                                                               .security = options.security}));
   std::vector<LayerSetup> setup;
   for (const std::string& name : options.layers) {
     v1::GetLayerRequest request;
@@ -81,7 +82,8 @@ absl::StatusOr<std::unique_ptr<GrpcTransport>> OpenTransport(const LoadOptions& 
                                    .priority = options.priority,
                                    .layers = {},
                                    .max_tokens = max_tokens,
-                                   .seed = options.seed};
+                                   .seed = options.seed,
+                                   .security = options.security};
   for (const LayerSetup& layer : setup) settings.layers.push_back({layer.name, layer.d_model});
   return GrpcTransport::Open(settings);
 }

@@ -108,32 +108,37 @@ RateSchedule LoadOptions::rates() const {
 }
 
 const std::vector<Flag>& LoadFlags() {
-  static const auto* flags = new std::vector<Flag>{
-      {"server", "HOST:PORT[,…]", "one server or several; 127.0.0.1:8500 by default"},
-      {"concurrency", "N", "closed loop: N callers (default 1); with --rate: at most N in flight"},
-      {"rate", "R", "open loop: R calls a second, whatever the server does"},
-      {"schedule", "R:TIME,R-R:TIME,…", "open loop in steps and ramps, like 100:10s,100-500:30s"},
-      {"find-rate", "p99<20ms[,…]", "search for the largest rate that keeps these bounds"},
-      {"arrivals", "constant|poisson", "gaps of the open loop; constant by default"},
-      {"duration", "10s", "length of the measured window"},
-      {"repeat", "N", "runs one after the other; from 5 on, compare goes by runs"},
-      {"connections", "N", "TCP connections; one a server by default"},
-      {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
-      {"priority", "N", "among that client's requests; 0 by default"},
-      {"lengths", "fixed:N|uniform:A-B|file:F",
-       "tokens of each call; a mix: 3*fixed:16+1*uniform:256-512; fixed:128 by default"},
-      {"method", "forward|ablate|mix", "ablate: leave one out; mix: in turn; forward by default"},
-      {"warmup", "N", "first N calls, left out of the statistics"},
-      {"seed", "N", "of inputs, lengths and gaps; 0 by default"},
-      {"timeout", "30s", "longest wait for an answer"},
-      {"threshold", "p99<20ms,errors<1%,…", "exit with 3 unless the run keeps these bounds"},
-      {"json", "F|-", "write the report as JSON to a file, or to standard output alone"},
-      {"html", "F", "write the report as one page: spectrum, time line, split, errors"},
-      {"version", "", "the version of this program"},
-      {"completion", "", "a completion script for bash"},
-      {"reference", "", "every help text, as Markdown"},
-      {"help", "", "this text"},
-  };
+  static const auto* flags = [] {
+    auto* list = new std::vector<Flag>{
+        {"server", "HOST:PORT[,…]", "one server or several; 127.0.0.1:8500 by default"},
+        {"concurrency", "N",
+         "closed loop: N callers (default 1); with --rate: at most N in flight"},
+        {"rate", "R", "open loop: R calls a second, whatever the server does"},
+        {"schedule", "R:TIME,R-R:TIME,…", "open loop in steps and ramps, like 100:10s,100-500:30s"},
+        {"find-rate", "p99<20ms[,…]", "search for the largest rate that keeps these bounds"},
+        {"arrivals", "constant|poisson", "gaps of the open loop; constant by default"},
+        {"duration", "10s", "length of the measured window"},
+        {"repeat", "N", "runs one after the other; from 5 on, compare goes by runs"},
+        {"connections", "N", "TCP connections; one a server by default"},
+        {"client-id", "NAME", "whose share of the server the calls use; this machine's by default"},
+        {"priority", "N", "among that client's requests; 0 by default"},
+        {"lengths", "fixed:N|uniform:A-B|file:F",
+         "tokens of each call; a mix: 3*fixed:16+1*uniform:256-512; fixed:128 by default"},
+        {"method", "forward|ablate|mix", "ablate: leave one out; mix: in turn; forward by default"},
+        {"warmup", "N", "first N calls, left out of the statistics"},
+        {"seed", "N", "of inputs, lengths and gaps; 0 by default"},
+        {"timeout", "30s", "longest wait for an answer"},
+        {"threshold", "p99<20ms,errors<1%,…", "exit with 3 unless the run keeps these bounds"},
+        {"json", "F|-", "write the report as JSON to a file, or to standard output alone"},
+        {"html", "F", "write the report as one page: spectrum, time line, split, errors"},
+        {"version", "", "the version of this program"},
+        {"completion", "", "a completion script for bash"},
+        {"reference", "", "every help text, as Markdown"},
+        {"help", "", "this text"},
+    };
+    list->insert(list->end(), SecurityFlags().begin(), SecurityFlags().end());
+    return list;
+  }();
   return *flags;
 }
 
@@ -158,6 +163,7 @@ absl::StatusOr<LoadOptions> ReadLoadOptions(const Args& args) {
   options.seed = seed.value_or(0);
   CLIENT_ASSIGN_OR_RETURN(const auto warmup, args.Uint("warmup"));
   options.warmup = warmup.value_or(0);
+  CLIENT_ASSIGN_OR_RETURN(options.security, ReadSecurity(args));
   CLIENT_RETURN_IF_ERROR(ReadOutputs(args, &options));
   return options;
 }

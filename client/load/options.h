@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/channel_security.h"
 #include "client/flags.h"
 #include "client/load/runner.h"
 #include "client/load/schedule.h"
@@ -29,6 +30,7 @@ struct LoadOptions {
   uint32_t concurrency = 0;  // closed loop: callers; open loop: most in flight, 0 for no limit
   uint32_t connections = 1;
   std::string client_id;
+  ChannelSecurity security;
   int32_t priority = 0;
   std::string lengths;
   Mix mix = Mix::kForward;
@@ -47,7 +49,7 @@ struct LoadOptions {
 
 const std::vector<Flag>& LoadFlags();
 
-// Usage errors only.
+// Usage errors, and what reading the files of TLS and tokens gives.
 absl::StatusOr<LoadOptions> ReadLoadOptions(const Args& args);
 
 }  // namespace headwise::client

@@ -8,9 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "client/ablate_inputs.h"
 #include "client/ablate_request.h"
-#include "client/ablate_totals.h"
 #include "client/html_report.h"
 #include "client/input.h"
 #include "client/json.h"
@@ -154,60 +153,15 @@ std::string Report(const v1::AblateResult& result, const Terminal& terminal) {
   return text;
 }
 
-// The command line once for each file of --input, with its own lengths.
-absl::StatusOr<std::vector<Args>> SplitInputs(const Args& args) {
-  std::vector<Args> inputs;
-  const std::vector<std::string> files = absl::StrSplit(args.Text("input"), ',');
-  if (files.size() < 2) return std::vector<Args>{args};
-  const std::vector<std::string> lengths = absl::StrSplit(args.Text("lengths-from"), ',');
-  if (args.Has("lengths-from") && lengths.size() != files.size()) {
-    return UsageError("--lengths-from needs a file for each one of --input");
-  }
-  for (const char* flag : {"output", "gram", "lengths", "memory", "mask", "positions"}) {
-    if (args.Has(flag)) {
-      return UsageError(absl::StrCat("--", flag, " does not go with several files of --input"));
-    }
-  }
-  for (size_t i = 0; i < files.size(); ++i) {
-    Args one = args.With("input", files[i]);
-    inputs.push_back(args.Has("lengths-from") ? one.With("lengths-from", lengths[i]) : one);
-  }
-  return inputs;
-}
-
-BootstrapOptions OptionsOf(const v1::Bootstrap& wire) {
-  BootstrapOptions options;
-  if (wire.level() != 0) options.level = wire.level();
-  if (wire.resamples() != 0) options.resamples = wire.resamples();
-  options.seed = wire.seed();
-  return options;
-}
-
-// One input after the other; only their sums are kept.
-absl::StatusOr<v1::AblateResult> AblateInputs(Session& session, const std::vector<Args>& inputs,
-                                              v1::AblateRequest request) {
-  CLIENT_RETURN_IF_ERROR(CheckAddsUp(request));
-  request.set_return_sums(true);
-  AblateTotals totals(OptionsOf(request.bootstrap()));
-  int64_t done = 0;
-  for (const Args& input : inputs) {
-    CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(input));
-    CLIENT_ASSIGN_OR_RETURN(v1::AblateResult result, session.client.Ablate(request));
-    CLIENT_RETURN_IF_ERROR(totals.Add(std::move(result)));
-    if (session.progress) {
-      session.progress("ablate", ++done, static_cast<int64_t>(inputs.size()));
-    }
-  }
-  return totals.Take();
-}
-
 absl::StatusOr<v1::AblateResult> AblateAll(Session& session) {
   CLIENT_ASSIGN_OR_RETURN(v1::AblateRequest request,
                           BuildAblateRequest(session.args, session.name()));
   CLIENT_ASSIGN_OR_RETURN(const auto priority, session.args.Int("priority"));
   if (priority.has_value()) request.set_priority(*priority);
   CLIENT_ASSIGN_OR_RETURN(const std::vector<Args> inputs, SplitInputs(session.args));
-  if (inputs.size() > 1) return AblateInputs(session, inputs, std::move(request));
+  if (inputs.size() > 1) {
+    return AblateInputs(&session.client, inputs, std::move(request), session.progress);
+  }
   CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(session.args));
   return session.client.Ablate(request, session.progress);
 }

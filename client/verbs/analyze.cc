@@ -135,7 +135,8 @@ absl::Status Analyze(Session& session) {
   CLIENT_ASSIGN_OR_RETURN(const v1::AnalyzeHeadsResult result,
                           session.client.AnalyzeHeads(request, session.progress));
   if (session.args.Has("report")) {
-    CLIENT_RETURN_IF_ERROR(WritePage(session.args.Text("report"), AnalysisPage(result)));
+    const WeightMaps weights = AskForWeights(&session.client, session.name(), request.input());
+    CLIENT_RETURN_IF_ERROR(WritePage(session.args.Text("report"), AnalysisPage(result, weights)));
   }
   if (session.json) {
     CLIENT_ASSIGN_OR_RETURN(session.out, ToJson(result));

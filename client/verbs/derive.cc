@@ -42,6 +42,7 @@ absl::Status DeriveWithHeads(Session& session, v1::DeriveLayerRequest::Kind kind
   request.set_kind(kind);
   CLIENT_ASSIGN_OR_RETURN(const auto heads, session.args.UintList(flag));
   request.mutable_heads()->Add(heads.begin(), heads.end());
+  request.set_fold_gates(session.args.Has("gates"));
   return Derive(session, std::move(request));
 }
 
@@ -95,9 +96,7 @@ absl::Status ApplyPlan(const v1::PrunePlan& plan, uint32_t heads_left,
 absl::Status Prune(Session& session) {
   const Args& args = session.args;
   if (!args.Has("plan")) {
-    if (args.Has("gates") || args.Has("heads-left")) {
-      return UsageError("--gates and --heads-left need --plan, whose gates were fitted");
-    }
+    if (args.Has("heads-left")) return UsageError("--heads-left needs --plan");
     return DeriveWithHeads(session, v1::DeriveLayerRequest::PRUNE, "heads");
   }
   if (args.Has("heads")) return UsageError("--heads and --plan exclude each other");
@@ -106,6 +105,7 @@ absl::Status Prune(Session& session) {
   CLIENT_ASSIGN_OR_RETURN(const v1::PrunePlan plan, ReadPlan(args.Text("plan")));
   v1::DeriveLayerRequest request;
   request.set_kind(v1::DeriveLayerRequest::PRUNE);
+  request.set_fold_gates(args.Has("gates"));
   CLIENT_RETURN_IF_ERROR(ApplyPlan(plan, *left, &request));
   return Derive(session, std::move(request));
 }
@@ -144,7 +144,7 @@ std::vector<Verb> DeriveVerbs() {
            {{"heads", "0,3", "ids of the heads that go"},
             {"plan", "F.json", "instead: JSON of ablate --sweep prune-plan"},
             {"heads-left", "K", "how many heads of the plan stay, with gates and means folded in"},
-            {"gates", "", "as --plan does"},
+            {"gates", "", "fold the layer's own gates into W_O too"},
             as,
             replace},
            Prune),

@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/html_report.h"
 #include "client/input.h"
 #include "client/json.h"
 #include "client/status.h"
@@ -84,6 +86,15 @@ absl::StatusOr<std::string> Summary(const v1::ForwardResponse& response, const T
   return text;
 }
 
+void DropWeights(v1::ForwardResponse* response) {
+  auto* tensors = response->mutable_tensors();
+  tensors->erase(std::remove_if(tensors->begin(), tensors->end(),
+                                [](const v1::NamedTensor& tensor) {
+                                  return absl::StartsWith(tensor.name(), "p.");
+                                }),
+                 tensors->end());
+}
+
 absl::Status Forward(Session& session) {
   const Args& args = session.args;
   v1::ForwardRequest request;
@@ -94,7 +105,16 @@ absl::Status Forward(Session& session) {
   CLIENT_ASSIGN_OR_RETURN(const auto priority, args.Int("priority"));
   if (priority.has_value()) request.set_priority(*priority);
   CLIENT_ASSIGN_OR_RETURN(*request.mutable_input(), BuildInput(args));
-  CLIENT_ASSIGN_OR_RETURN(const v1::ForwardResponse response, session.client.Forward(request));
+  // A page shows weights, whether the answer is to have them or not.
+  const bool asked = std::find(request.outputs().begin(), request.outputs().end(), v1::P) !=
+                     request.outputs().end();
+  if (args.Has("report") && !asked) request.add_outputs(v1::P);
+  CLIENT_ASSIGN_OR_RETURN(v1::ForwardResponse response, session.client.Forward(request));
+  if (args.Has("report")) {
+    CLIENT_ASSIGN_OR_RETURN(const WeightMaps weights, FirstWeights(response));
+    if (!asked) DropWeights(&response);
+    CLIENT_RETURN_IF_ERROR(WritePage(args.Text("report"), ForwardPage(response, weights)));
+  }
   if (args.Has("output")) {
     CLIENT_RETURN_IF_ERROR(WriteTensors(args.Text("output"), response.tensors()));
   }
@@ -115,6 +135,7 @@ Verb ForwardVerb() {
       flags.end(),
       {{"return", "y,z,p,…", "of y, z, p, scores, q, k, v, contributions; y by default"},
        {"output", "F.safetensors", "write the returned tensors there, in F32"},
+       {"report", "OUT.html", "one page with the weights of each head"},
        {"expected-version", "N", "refuse another version of the layer"},
        {"priority", "N", "among this client's requests; higher goes first, 0 by default"}});
   return {.name = "forward",

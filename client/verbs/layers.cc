@@ -163,7 +163,7 @@ absl::Status Show(Session& session) {
   }
   if (!layer.counts().empty()) {
     const std::vector<v1::Count> counts(layer.counts().begin(), layer.counts().end());
-    absl::StrAppend(&session.out, "\n", CountsTable(counts, session.terminal));
+    absl::StrAppend(&session.out, "\n", CountsText(counts, session.terminal));
   }
   return absl::OkStatus();
 }

@@ -11,13 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "core/ablation/source.h"
 #include "core/ablation/sweep.h"
+#include "core/base/rules.h"
 
 namespace headwise {
 namespace {
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 // Axis indices of the heads that an intervention means.
 absl::StatusOr<std::vector<int64_t>> FindHeads(const LayerSpec& spec,

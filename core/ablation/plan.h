@@ -99,10 +99,12 @@ struct AblationPlan {
   bool greedy = false;  // kCumulative: `ablations` are each unit alone until the sums are known
   int64_t folds = 0;    // kPrunePlan
   std::vector<int64_t> fold_of;  // [B]; -1: a sequence without tokens
-  // kPrunePlan, left by the pass: products of the folds' sums of contributions over tokens,
-  // [folds * H, folds * H] row-major.
+  PruneSums prune_sums;          // kPrunePlan: of earlier requests, then with this one's z
+  bool chained = false;          // kPrunePlan: earlier requests' sums were given
+  // kPrunePlan, left by the pass: the folds' sums of contributions over tokens, [folds, H, d_out],
+  // and their products [folds * H, folds * H], row-major.
+  std::vector<float> fold_contributions;
   std::vector<double> fold_products;
-  std::vector<double> contribution_sums;  // the same: over all tokens, [H, d_out]
 
   // Rows of a segment's Gram matrix: c_0 … c_{H-1}, y, then the variants.
   int64_t gram_rows(int64_t heads) const {

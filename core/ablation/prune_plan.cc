@@ -153,18 +153,16 @@ std::vector<size_t> HeadsOf(const std::vector<SweepUnit>& units, const std::vect
 // The folds' moments, and products between their sums of contributions.
 class Folds {
  public:
-  Folds(const AblationPlan& plan, const std::vector<SegmentGram>& grams, int64_t heads)
+  Folds(const AblationPlan& plan, const PruneSums& sums, int64_t heads)
       : plan_(plan), heads_(Index(heads)) {
     folds_.assign(Index(plan.folds), Moments(heads_));
-    const size_t rows = Index(plan.gram_rows(heads));
-    for (size_t i = 0; i < plan.segments.size(); ++i) {
-      const int64_t fold = plan.fold_of[Index(plan.segments[i].sequence)];
-      if (fold < 0) continue;
-      Moments& m = folds_[Index(fold)];
-      m.y_sq += grams[i].At(rows, heads_, heads_);
-      m.tokens += static_cast<double>(plan.segments[i].end - plan.segments[i].begin);
+    for (size_t f = 0; f < folds_.size(); ++f) {
+      Moments& m = folds_[f];
+      m.y_sq = sums.y_sq[f];
+      m.tokens = sums.tokens[f];
+      const double* products = sums.products.data() + f * heads_ * heads_;
       for (size_t r = 0; r < heads_; ++r) {
-        for (size_t s = 0; s < heads_; ++s) m.products.at(r, s) += grams[i].At(rows, r, s);
+        for (size_t s = 0; s < heads_; ++s) m.products.at(r, s) = products[r * heads_ + s];
       }
     }
   }
@@ -256,15 +254,8 @@ PruneErrors HeldOutErrors(const Folds& folds, const std::vector<SweepUnit>& unit
 }
 
 // Without biases; FLOPs of a dense forward, a key/value head's only where none uses it any more.
-void CountSavings(const LayerSpec& spec, const std::vector<size_t>& dropped,
-                  const std::vector<int64_t>& queries, const std::vector<int64_t>& keys,
+void CountSavings(const LayerSpec& spec, const std::vector<size_t>& dropped, const PruneSums& sums,
                   PruneStep* step) {
-  int64_t n = 0, m = 0, pairs = 0;
-  for (size_t s = 0; s < queries.size(); ++s) {
-    n += queries[s];
-    m += keys[s];
-    pairs += queries[s] * keys[s];
-  }
   std::set<int64_t> used;
   for (size_t r = 0; r < Index(spec.heads); ++r) {
     if (std::find(dropped.begin(), dropped.end(), r) == dropped.end()) {
@@ -274,31 +265,59 @@ void CountSavings(const LayerSpec& spec, const std::vector<size_t>& dropped,
   for (const size_t r : dropped) {
     const int64_t own = spec.d_model * spec.dk[r] + spec.dv[r] * spec.d_out;
     step->parameters_saved += own;
-    step->flops_saved += 2 * (n * own + pairs * (spec.dk[r] + spec.dv[r]));
+    step->flops_saved += 2 * (sums.queries * own + sums.pairs * (spec.dk[r] + spec.dv[r]));
   }
   for (int64_t g = 0; g < spec.kv_heads; ++g) {
     if (used.contains(g)) continue;
     const int64_t own = spec.d_memory * (spec.kv_dk(g) + spec.kv_dv(g));
     step->parameters_saved += own;
-    step->flops_saved += 2 * m * own;
+    step->flops_saved += 2 * sums.keys * own;
   }
 }
 
 }  // namespace
 
-PrunePlan MakePrunePlan(const AblationPlan& plan, const std::vector<SegmentGram>& grams,
-                        const LayerSpec& spec, const std::vector<int64_t>& queries,
-                        const std::vector<int64_t>& keys) {
+void AddPruneSums(const AblationPlan& plan, const std::vector<SegmentGram>& grams,
+                  const LayerSpec& spec, const std::vector<int64_t>& queries,
+                  const std::vector<int64_t>& keys, PruneSums* sums) {
+  const size_t heads = Index(spec.heads), rows = Index(plan.gram_rows(spec.heads));
+  sums->products.resize(Index(plan.folds) * heads * heads, 0.0);
+  sums->y_sq.resize(Index(plan.folds), 0.0);
+  sums->tokens.resize(Index(plan.folds), 0.0);
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const TokenSegment& segment = plan.segments[i];
+    const int64_t fold = plan.fold_of[Index(segment.sequence)];
+    if (fold < 0) continue;
+    sums->y_sq[Index(fold)] += grams[i].At(rows, heads, heads);
+    sums->tokens[Index(fold)] += static_cast<double>(segment.end - segment.begin);
+    double* products = sums->products.data() + Index(fold) * heads * heads;
+    for (size_t r = 0; r < heads; ++r) {
+      for (size_t s = 0; s < heads; ++s) products[r * heads + s] += grams[i].At(rows, r, s);
+    }
+  }
+  for (size_t s = 0; s < queries.size(); ++s) {
+    sums->sequences += queries[s] > 0 ? 1 : 0;
+    sums->queries += queries[s];
+    sums->keys += keys[s];
+    sums->pairs += queries[s] * keys[s];
+  }
+}
+
+PrunePlan MakePrunePlan(const AblationPlan& plan, const LayerSpec& spec, PruneSums sums) {
   const size_t heads = Index(spec.heads);
-  const Folds folds(plan, grams, spec.heads);
+  PrunePlan result;
+  result.folds = plan.folds;
+  if (sums.sequences < plan.folds) {
+    result.sums = std::move(sums);
+    return result;
+  }
+  const Folds folds(plan, sums, spec.heads);
   std::vector<Moments> trains;
   std::vector<std::vector<size_t>> orders;
   for (size_t f = 0; f <= folds.count(); ++f) {
     trains.push_back(folds.Train(f));
     orders.push_back(GreedyOrder(trains.back().products, plan.units));
   }
-  PrunePlan result;
-  result.folds = plan.folds;
   for (const size_t unit : orders.back()) result.order.push_back(plan.units[unit].id);
   for (size_t steps = 1; steps < plan.units.size(); ++steps) {
     PruneStep step;
@@ -312,17 +331,22 @@ PrunePlan MakePrunePlan(const AblationPlan& plan, const std::vector<SegmentGram>
       step.gates_mean_folded.push_back({id, fit.gates_mean_folded[i]});
     }
     step.errors = HeldOutErrors(folds, plan.units, orders, trains, heads, steps);
-    CountSavings(spec, dropped, queries, keys, &step);
+    CountSavings(spec, dropped, sums, &step);
     result.steps.push_back(std::move(step));
   }
+  const size_t width = Index(spec.d_out);
   for (size_t r = 0; r < heads; ++r) {
-    HeadMean mean{spec.head_ids[r], {}};
-    for (int64_t o = 0; o < spec.d_out; ++o) {
-      const double sum = plan.contribution_sums[r * Index(spec.d_out) + Index(o)];
-      mean.mean.push_back(static_cast<float>(sum / trains.back().tokens));
+    HeadMean mean{spec.head_ids[r], std::vector<float>(width)};
+    for (size_t o = 0; o < width; ++o) {
+      double sum = 0.0;
+      for (size_t f = 0; f < folds.count(); ++f) {
+        sum += static_cast<double>(plan.fold_contributions[(f * heads + r) * width + o]);
+      }
+      mean.mean[o] = static_cast<float>(sum / trains.back().tokens);
     }
     result.means.push_back(std::move(mean));
   }
+  result.sums = std::move(sums);
   return result;
 }
 

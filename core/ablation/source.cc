@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/rules.h"
 #include "core/batch/validate.h"
 
 namespace headwise {
@@ -15,10 +16,6 @@ namespace {
 // Attempts at partners without repetition before repetition is allowed. With equal lengths one
 // succeeds more often than every third time.
 constexpr int kAttempts = 200;
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 int64_t Needed(const TokenSelection& selection, int64_t length) {
   return std::min(selection.end, length);

@@ -7,13 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/rules.h"
 
 namespace headwise {
 namespace {
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 std::vector<SweepUnit> UnitsOf(const LayerSpec& spec, SweepTarget target) {
   std::vector<SweepUnit> units;
@@ -48,23 +45,57 @@ absl::Status CheckOrder(const std::vector<int64_t>& order, const std::vector<Swe
   return absl::OkStatus();
 }
 
-absl::Status PlanFolds(const std::vector<int64_t>& lengths, const AblateRequest& request,
-                       AblationPlan* plan) {
+// Sums of earlier requests must be of as many folds and heads, or of none.
+absl::Status CheckPruneSums(const LayerSpec& spec, const PruneSums& sums, int64_t folds) {
+  const size_t count = static_cast<size_t>(folds), heads = static_cast<size_t>(spec.heads);
+  const size_t sizes[][2] = {{sums.products.size(), count * heads * heads},
+                             {sums.y_sq.size(), count},
+                             {sums.tokens.size(), count},
+                             {sums.z.size(), count * static_cast<size_t>(spec.z_width())}};
+  const bool none = sums.sequences == 0;
+  for (const auto& [was, expected] : sizes) {
+    if (was == (none ? 0 : expected)) continue;
+    return Invalid("prune_sums",
+                   absl::StrCat("must be empty or of ", folds, " folds and ", heads, " heads"),
+                   absl::StrCat(was, " numbers for ", expected));
+  }
+  if (sums.sequences >= 0 && sums.queries >= 0 && sums.keys >= 0 && sums.pairs >= 0) {
+    return absl::OkStatus();
+  }
+  return Invalid("prune_sums", "must hold counts of 0 or more", "a negative one");
+}
+
+absl::Status PlanFolds(const LayerSpec& spec, const std::vector<int64_t>& lengths,
+                       const AblateRequest& request, AblationPlan* plan) {
+  constexpr int64_t kMostFolds = 64;
   const Intervention& i = request.sweep_intervention;
   if (i.kind != InterventionKind::kZero || i.token_begin != 0 || i.token_end.has_value() ||
       !i.sequences.empty()) {
     return Invalid("sweep_intervention", "must be ZERO of all tokens for PRUNE_PLAN",
                    "another kind or a selection");
   }
-  plan->folds = request.folds;
+  plan->chained = request.prune_sums.has_value();
   int64_t filled = 0;
-  for (const int64_t length : lengths) {
-    plan->fold_of.push_back(length == 0 ? -1 : filled % std::max<int64_t>(1, request.folds));
-    filled += length == 0 ? 0 : 1;
+  for (const int64_t length : lengths) filled += length == 0 ? 0 : 1;
+  const int64_t most = plan->chained ? kMostFolds : std::min(kMostFolds, filled);
+  if (request.folds < 2 || request.folds > most) {
+    return Invalid(
+        "folds",
+        absl::StrCat("must be in [2, ", most,
+                     plan->chained ? "]" : "], the sequences with tokens but at most 64"),
+        absl::StrCat(request.folds));
   }
-  if (request.folds < 2 || request.folds > filled) {
-    return Invalid("folds", absl::StrCat("must be in [2, ", filled, "], the sequences with tokens"),
-                   absl::StrCat(request.folds));
+  plan->folds = request.folds;
+  if (plan->chained) {
+    plan->prune_sums = *request.prune_sums;
+    if (absl::Status sums = CheckPruneSums(spec, plan->prune_sums, plan->folds); !sums.ok()) {
+      return sums;
+    }
+  }
+  int64_t next = plan->prune_sums.sequences;
+  for (const int64_t length : lengths) {
+    plan->fold_of.push_back(length == 0 ? -1 : next % plan->folds);
+    next += length == 0 ? 0 : 1;
   }
   return absl::OkStatus();
 }
@@ -87,6 +118,9 @@ absl::StatusOr<std::vector<Ablation>> ExpandSweep(const LayerSpec& spec,
   if (request.sweep != SweepKind::kCumulative && !request.order.empty()) {
     return Invalid("order", "goes with CUMULATIVE only", "given");
   }
+  if (request.sweep != SweepKind::kPrunePlan && request.prune_sums.has_value()) {
+    return Invalid("prune_sums", "goes with PRUNE_PLAN only", "given");
+  }
   if (request.sweep == SweepKind::kNone) return request.ablations;
   if (!request.ablations.empty()) {
     return Invalid("ablations", "must be absent beside a sweep",
@@ -105,7 +139,7 @@ absl::StatusOr<std::vector<Ablation>> ExpandSweep(const LayerSpec& spec,
     case SweepKind::kNone:
       break;
     case SweepKind::kPrunePlan:
-      if (absl::Status folds = PlanFolds(lengths, request, plan); !folds.ok()) return folds;
+      if (absl::Status folds = PlanFolds(spec, lengths, request, plan); !folds.ok()) return folds;
       [[fallthrough]];
     case SweepKind::kLeaveOneOut:
       for (const int64_t id : ids) add({id});

@@ -208,12 +208,12 @@ absl::Status CheckAnalysis(const LayerSpec& spec, const ValidInput& input,
 }
 
 AnalysisResult AnalyzeHeads(const AnalysisInput& input, const AnalysisOptions& options,
-                            const std::function<bool()>& stop) {
+                            const AnalysisWatch& watch) {
   AnalysisResult result;
   const std::vector<int64_t>& lengths = input.input->queries;
   const size_t heads = Index(input.spec->heads);
   Statistics statistics(input, options);
-  ForEachRow(input, stop, [&](const WeightRow& row) { statistics.Take(row); });
+  ForEachRow(input, watch, [&](const WeightRow& row) { statistics.Take(row); });
   std::vector<int64_t> units;
   for (size_t s = 0; s < lengths.size(); ++s) {
     if (lengths[s] > 0) units.push_back(static_cast<int64_t>(s));
@@ -224,8 +224,8 @@ AnalysisResult AnalyzeHeads(const AnalysisInput& input, const AnalysisOptions& o
   }
   const Resamples* resamples = drawn.has_value() ? &*drawn : nullptr;
   const TokenSample sample = SampleTokens(lengths, options.max_tokens, options.seed);
-  const std::vector<PairSimilarity> similar = CompareContributions(input, sample, options, stop);
-  if (stop()) return result;
+  const std::vector<PairSimilarity> similar = CompareContributions(input, sample, options, watch);
+  if (watch.stop()) return result;
   const std::vector<int64_t>& ids = input.spec->head_ids;
   for (size_t r = 0; r < heads; ++r) {
     result.heads.push_back(ToStatistics(ids[r], statistics.sums(r), units, resamples));

@@ -90,10 +90,23 @@ struct AnalysisResult {
 absl::Status CheckAnalysis(const LayerSpec& spec, const ValidInput& input,
                            const AnalysisOptions& options);
 
-// `options` passed CheckAnalysis. `stop` is asked now and then; where it says true the result is
-// not complete and nobody wants it.
+// Who waits for an analysis.
+struct AnalysisWatch {
+  // Asked now and then; where it says true the result is not complete and nobody wants it.
+  std::function<bool()> stop;
+  std::function<void(const RequestProgress&)> progress;  // may be empty
+
+  // Tells of some twenty parts of the stage.
+  void Report(const char* stage, int64_t done, int64_t total) const {
+    constexpr int64_t kReports = 20;
+    const int64_t step = total < kReports ? 1 : total / kReports;
+    if (progress && done % step == 0) progress({stage, done, total});
+  }
+};
+
+// `options` passed CheckAnalysis.
 AnalysisResult AnalyzeHeads(const AnalysisInput& input, const AnalysisOptions& options,
-                            const std::function<bool()>& stop);
+                            const AnalysisWatch& watch);
 
 }  // namespace headwise
 

@@ -44,7 +44,7 @@ void FillShares(const float* p, int64_t keys, std::vector<double>* shares) {
 
 }  // namespace
 
-void ForEachRow(const AnalysisInput& input, const std::function<bool()>& stop,
+void ForEachRow(const AnalysisInput& input, const AnalysisWatch& watch,
                 const std::function<void(const WeightRow&)>& take) {
   const ValidInput& valid = *input.input;
   const int64_t heads = input.spec->heads;
@@ -58,7 +58,8 @@ void ForEachRow(const AnalysisInput& input, const std::function<bool()>& stop,
     row.sequence = s;
     row.keys = valid.keys[s];
     for (int64_t t = 0; t < valid.queries[s]; ++t, ++row.row) {
-      if (stop()) return;
+      if (watch.stop()) return;
+      watch.Report("rows", row.row, valid.query_rows);
       row.query = t;
       for (int64_t r = 0; r < heads; ++r) {
         const size_t at = static_cast<size_t>(r);

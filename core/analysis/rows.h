@@ -24,8 +24,8 @@ struct WeightRow {
   std::vector<int64_t> visible;  // [H]: how many keys the head may see
 };
 
-// Calls `take` for every row of the input, in order, until `stop` says true.
-void ForEachRow(const AnalysisInput& input, const std::function<bool()>& stop,
+// Calls `take` for every row of the input, in order, until `watch.stop` says true.
+void ForEachRow(const AnalysisInput& input, const AnalysisWatch& watch,
                 const std::function<void(const WeightRow&)>& take);
 
 }  // namespace headwise

@@ -122,7 +122,7 @@ using Null = std::vector<double>;
 // <U_r, U_s> over <U_r, U_r> and <U_s, U_s>, observed and permuted, for all pairs.
 std::vector<Null> CkaNull(const std::vector<CentredGram>& grams,
                           const std::vector<std::vector<uint32_t>>& permutations,
-                          const std::function<bool()>& stop) {
+                          const AnalysisWatch& watch) {
   const size_t heads = grams.size(), n = grams.front().size();
   const size_t triangle = n * (n - 1) / 2;
   std::vector<uint32_t> identity(n);
@@ -135,10 +135,12 @@ std::vector<Null> CkaNull(const std::vector<CentredGram>& grams,
   }
   std::vector<Null> nulls(heads * (heads - 1) / 2);
   std::vector<float> permuted(triangle);
+  const int64_t count = static_cast<int64_t>(permutations.size());
   for (size_t b = 0; b <= permutations.size(); ++b) {
+    watch.Report("permutations", static_cast<int64_t>(b), count);
     size_t pair = 0;
     for (size_t s = 1; s < heads; ++s) {
-      if (stop()) return nulls;
+      if (watch.stop()) return nulls;
       grams[s].Permute(b == 0 ? identity : permutations[b - 1], permuted.data());
       for (size_t r = 0; r < s; ++r, ++pair) {
         nulls[pair].push_back(Dot(plain[r].data(), permuted.data(), triangle) /
@@ -195,23 +197,31 @@ void Standardise(bool both, Null* null) {
   }
 }
 
-// The largest standardised value of all statistics, permutation by permutation.
-std::vector<double> Maxima(const std::vector<Null>& nulls) {
-  std::vector<double> maxima(nulls.front().size(), -std::numeric_limits<double>::infinity());
-  for (const Null& null : nulls) {
-    for (size_t b = 0; b < null.size(); ++b) maxima[b] = std::max(maxima[b], null[b]);
-  }
-  return maxima;
-}
-
-// P(largest >= this one), the observed arrangement counted among the permutations.
-void SetPValue(const Null& null, const std::vector<double>& maxima, double level,
-               TestedStat* stat) {
+// P(largest >= this one), the observed arrangement, which comes first, counted among the
+// permutations. `maxima` holds the largest value of all statistics, permutation by permutation.
+void SetPValue(const Null& null, const Null& maxima, double level, TestedStat* stat) {
   if (!stat->value.has_value()) return;
-  int64_t reach = 1;
-  for (size_t b = 1; b < maxima.size(); ++b) reach += maxima[b] >= null[0] ? 1 : 0;
+  const auto reach = std::count_if(maxima.begin(), maxima.end(),
+                                   [&](double largest) { return largest >= null.front(); });
   stat->p_value = static_cast<double>(reach) / static_cast<double>(maxima.size());
   stat->finding = *stat->p_value <= level;
+}
+
+// `nulls` are those of CKA of every pair, then those of the cosines; they are standardised here.
+void SetPValues(double level, std::vector<Null>* nulls, std::vector<PairSimilarity>* pairs) {
+  const size_t count = pairs->size();
+  Null maxima;
+  for (size_t i = 0; i < nulls->size(); ++i) {
+    Null& null = (*nulls)[i];
+    Standardise(/*both=*/i >= count, &null);
+    if (maxima.empty()) maxima = null;
+    std::transform(null.begin(), null.end(), maxima.begin(), maxima.begin(),
+                   [](double a, double b) { return std::max(a, b); });
+  }
+  for (size_t i = 0; i < count; ++i) {
+    SetPValue((*nulls)[i], maxima, level, &(*pairs)[i].cka);
+    SetPValue((*nulls)[count + i], maxima, level, &(*pairs)[i].cosine);
+  }
 }
 
 // Sums of products between sequences, [B, B].
@@ -288,7 +298,7 @@ std::vector<double> StretchProducts(const AnalysisInput& input, const TokenSampl
 
 void AddIntervals(const AnalysisInput& input, const TokenSample& sample,
                   const std::vector<CentredGram>& grams, const BootstrapOptions& bootstrap,
-                  const std::function<bool()>& stop, std::vector<PairSimilarity>* pairs) {
+                  const AnalysisWatch& watch, std::vector<PairSimilarity>* pairs) {
   const auto stretches = Stretches(sample);
   // Fewer sequences than an interval needs, and so many that a matrix of them is too large.
   constexpr size_t kMostSequences = 512;
@@ -306,7 +316,8 @@ void AddIntervals(const AnalysisInput& input, const TokenSample& sample,
   size_t pair = 0;
   for (size_t s = 1; s < grams.size(); ++s) {
     for (size_t r = 0; r < s; ++r, ++pair) {
-      if (stop()) return;
+      if (watch.stop()) return;
+      watch.Report("intervals", static_cast<int64_t>(pair), static_cast<int64_t>(pairs->size()));
       PairSimilarity& similarity = (*pairs)[pair];
       if (similarity.cka.value.has_value()) {
         similarity.cka.interval = RatioInterval(
@@ -350,39 +361,34 @@ TokenSample SampleTokens(const std::vector<int64_t>& lengths, int64_t most, uint
 std::vector<PairSimilarity> CompareContributions(const AnalysisInput& input,
                                                  const TokenSample& sample,
                                                  const AnalysisOptions& options,
-                                                 const std::function<bool()>& stop) {
+                                                 const AnalysisWatch& watch) {
   const size_t heads = Index(input.spec->heads);
   std::vector<PairSimilarity> pairs(heads * (heads - 1) / 2);
   // The unbiased estimate divides by n - 3.
   constexpr size_t kLeastTokens = 4;
   if (heads < 2 || sample.rows.size() < kLeastTokens) return pairs;
   std::vector<CentredGram> grams;
-  for (size_t r = 0; r < heads && !stop(); ++r) {
+  for (size_t r = 0; r < heads && !watch.stop(); ++r) {
     grams.emplace_back(input, sample, static_cast<int64_t>(r));
   }
-  if (stop()) return pairs;
+  if (watch.stop()) return pairs;
   const auto permutations = DrawPermutations(sample, options.permutations, options.seed);
-  std::vector<Null> nulls = CkaNull(grams, permutations, stop);
-  if (stop()) return pairs;
+  std::vector<Null> nulls = CkaNull(grams, permutations, watch);
+  if (watch.stop()) return pairs;
   for (size_t s = 1; s < heads; ++s) {
     for (size_t r = 0; r < s; ++r) {
       nulls.push_back(CosineNull(input, sample, permutations, static_cast<int64_t>(r),
                                  static_cast<int64_t>(s)));
     }
-    if (stop()) return pairs;
+    if (watch.stop()) return pairs;
   }
   const size_t count = pairs.size();
   for (size_t i = 0; i < count; ++i) {
     if (std::isfinite(nulls[i][0])) pairs[i].cka.value = nulls[i][0];
     if (std::isfinite(nulls[count + i][0])) pairs[i].cosine.value = nulls[count + i][0];
   }
-  AddIntervals(input, sample, grams, options.bootstrap, stop, &pairs);
-  for (size_t i = 0; i < nulls.size(); ++i) Standardise(/*both=*/i >= count, &nulls[i]);
-  const std::vector<double> maxima = Maxima(nulls);
-  for (size_t i = 0; i < count; ++i) {
-    SetPValue(nulls[i], maxima, options.family_wise_level, &pairs[i].cka);
-    SetPValue(nulls[count + i], maxima, options.family_wise_level, &pairs[i].cosine);
-  }
+  AddIntervals(input, sample, grams, options.bootstrap, watch, &pairs);
+  SetPValues(options.family_wise_level, &nulls, &pairs);
   return pairs;
 }
 

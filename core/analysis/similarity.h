@@ -31,7 +31,7 @@ struct PairSimilarity {
 std::vector<PairSimilarity> CompareContributions(const AnalysisInput& input,
                                                  const TokenSample& sample,
                                                  const AnalysisOptions& options,
-                                                 const std::function<bool()>& stop);
+                                                 const AnalysisWatch& watch);
 
 }  // namespace headwise
 

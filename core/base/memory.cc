@@ -3,9 +3,9 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
+#include <new>
 #include <utility>
-
-#include "absl/log/check.h"
 
 namespace headwise {
 namespace {
@@ -13,13 +13,22 @@ namespace {
 // From here on huge pages pay: fewer TLB misses while a product streams over weights.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
+std::atomic<bool (*)()> fault{nullptr};
+
 }  // namespace
 
-MappedBytes::MappedBytes(int64_t size) : size_(size) {
+void MappedBytes::SetFault(bool (*refuses)()) { fault.store(refuses); }
+
+MappedBytes::MappedBytes(int64_t size) {
   if (size == 0) return;
   const size_t bytes = static_cast<size_t>(size);
-  data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(data_ != MAP_FAILED) << "no memory for " << bytes << " bytes";
+  bool (*const refuses)() = fault.load(std::memory_order_relaxed);
+  if (refuses != nullptr && refuses()) throw std::bad_alloc();
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  data_ = data;
+  size_ = size;
   if (bytes >= kHugePageBytes) madvise(data_, bytes, MADV_HUGEPAGE);  // a hint: failing is fine
 }
 

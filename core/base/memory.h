@@ -4,6 +4,7 @@
 #define HEADWISE_CORE_BASE_MEMORY_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@ namespace headwise {
 class MappedBytes {
  public:
   MappedBytes() = default;
-  explicit MappedBytes(int64_t size);  // CHECK-fails if the system has no memory
+  explicit MappedBytes(int64_t size);  // throws std::bad_alloc if the system has no memory
   ~MappedBytes();
   MappedBytes(MappedBytes&& other) noexcept;
   MappedBytes& operator=(MappedBytes&& other) noexcept;
@@ -29,6 +30,10 @@ class MappedBytes {
     return static_cast<const T*>(data_);
   }
   int64_t size() const { return size_; }
+
+  // For tests: from now on every allocation of this process asks `refuses` first; true: it fails.
+  // Null: none does.
+  static void SetFault(bool (*refuses)());
 
  private:
   void Release();
@@ -47,17 +52,32 @@ class Scratch {
     const int64_t size = count * static_cast<int64_t>(sizeof(T));
     if (size > bytes_.size()) {
       // The old pages go before the new ones come. Small buffers get room to grow into.
-      bytes_ = MappedBytes();
-      bytes_ = MappedBytes(std::max(size, kLeastBytes));
+      Resize(0);
+      Resize(std::max(size, kLeastBytes));
     }
     return bytes_.as<T>();
   }
   void Trim(int64_t keep) {
-    if (bytes_.size() > keep) bytes_ = MappedBytes();
+    if (bytes_.size() > keep) Resize(0);
   }
+
+  Scratch() = default;
+  ~Scratch() { Resize(0); }
+  Scratch(Scratch&& other) noexcept = default;
+  Scratch& operator=(Scratch&&) = delete;
+
+  // Of all scratch in the process now. Thread-safe.
+  static int64_t TotalBytes() { return total_bytes_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr int64_t kLeastBytes = 65536;
+  static inline std::atomic<int64_t> total_bytes_{0};
+
+  void Resize(int64_t size) {
+    const int64_t before = bytes_.size();
+    bytes_ = MappedBytes(size);
+    total_bytes_.fetch_add(size - before, std::memory_order_relaxed);
+  }
 
   MappedBytes bytes_;
 };

@@ -10,9 +10,17 @@
 namespace headwise {
 namespace {
 
+// A compute thread's slice of the CPU. Threads that only wake up to pass a message on keep the
+// system's, some 3 ms, and since Linux 6.12 one with a shorter slice needn't wait for the end of a
+// longer one.
+constexpr uint64_t kSliceNs = 50'000'000;
+
 // How often somebody looks before he sleeps: about 20 µs, the gap between two stages of a pass or
 // the end of a short task. Waking a sleeping thread costs more than that.
 constexpr int kSpins = 1000;
+
+// Tasks left a worker from which on nobody takes one before it can run it.
+constexpr int64_t kFewLeft = 3;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -20,17 +28,34 @@ void Pause() {
 #endif
 }
 
+// Where the system knows no slices it refuses or ignores this, and nothing is lost.
+void AskForLongSlices() {
+  sched_attr attributes = {};
+  if (sched_getattr(0, &attributes, sizeof(attributes), 0) != 0) return;
+  if (attributes.sched_policy != SCHED_OTHER) return;
+  attributes.sched_runtime = kSliceNs;
+  sched_setattr(0, &attributes, 0);
+}
+
 }  // namespace
 
 void UseOneOpenMpThread() { omp_set_num_threads(1); }
 
-WorkerPool::WorkerPool(int threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
-  for (int worker = 1; worker < threads; ++worker) {
-    helpers_.emplace_back([this, worker] { HelperLoop(worker); });
+WorkerPool::WorkerPool(int threads, std::vector<int> cpus)
+    : cpus_(std::move(cpus)), upcoming_(static_cast<size_t>(threads), -1) {
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      helpers_.emplace_back([this, worker] { HelperLoop(worker); });
+    }
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { Stop(); }
+
+void WorkerPool::Stop() {
   stop_.store(true);
   generation_.fetch_add(1);
   {
@@ -43,7 +68,10 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::Run(int64_t count, Task task) {
   if (count <= 0) return;
   if (helpers_.empty() || count == 1) {
-    for (int64_t i = 0; i < count; ++i) task(i, 0);
+    for (int64_t i = 0; i < count; ++i) {
+      upcoming_[0] = i + 1 < count ? i + 1 : -1;
+      task(i, 0);
+    }
     return;
   }
   task_ = &task;
@@ -71,16 +99,21 @@ void WorkerPool::WaitForHelpers() {
   sleepers_.fetch_sub(1);
 }
 
+// While many tasks are left a worker takes its next one before it runs this one. At the end it
+// doesn't: a task must not wait for one worker while another is idle.
 void WorkerPool::Work(int worker) {
-  for (;;) {
-    const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
-    if (i >= count_) return;
+  const int64_t few = kFewLeft * threads();
+  for (int64_t i = Take(); i < count_;) {
+    const int64_t next = count_ - i > few ? Take() : -1;
+    upcoming_[static_cast<size_t>(worker)] = next < count_ ? next : -1;
     (*task_)(i, worker);
+    i = next >= 0 ? next : Take();
   }
 }
 
 void WorkerPool::Prepare(int worker) const {
   UseOneOpenMpThread();
+  AskForLongSlices();
   if (cpus_.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -20,7 +20,8 @@ class WorkerPool {
  public:
   using Task = absl::FunctionRef<void(int64_t task, int worker)>;
 
-  // threads >= 1. With `cpus`, worker i stays on cpus[i % size] where the system allows it.
+  // threads >= 1. Throws std::system_error if the system gives no thread. With `cpus`, worker i
+  // stays on cpus[i % size] where the system allows it.
   explicit WorkerPool(int threads, std::vector<int> cpus = {});
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -35,11 +36,17 @@ class WorkerPool {
   // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
   void Run(int64_t count, Task task);
 
+  // Within a task: which one this worker runs next, so that it can ask for that one's memory; -1:
+  // not known yet, or none.
+  int64_t Upcoming(int worker) const { return upcoming_[static_cast<size_t>(worker)]; }
+
  private:
+  void Stop();
   void Prepare(int worker) const;
   void HelperLoop(int worker);
   void WaitForHelpers();
   void Work(int worker);
+  int64_t Take() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
   const std::vector<int> cpus_;
   std::vector<std::thread> helpers_;
@@ -58,6 +65,7 @@ class WorkerPool {
   const Task* task_ = nullptr;
   int64_t count_ = 0;
   std::atomic<int64_t> next_{0};
+  std::vector<int64_t> upcoming_;  // [threads]; each worker reads and writes its own
 };
 
 // Sets this thread's OpenMP team to one thread. Call it on every thread that runs oneDNN.

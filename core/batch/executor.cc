@@ -26,6 +26,9 @@ constexpr double kUrgentWork = 4e9;
 constexpr double kInterruptShare = 0.125;
 constexpr double kUrgentShare = 0.5;
 
+// How much of the past the measured rate remembers: passes of the last one or two seconds.
+constexpr double kRecentSeconds = 2.0;
+
 double WorkOf(const WorkQueue::Items& batch) {
   double work = 0.0;
   for (const auto& item : batch) work += item->work;
@@ -159,9 +162,20 @@ void Executor::LearnPace(const std::shared_ptr<const AttentionLayer>& layer, dou
   MutexLock lock(&mu_);
   std::erase_if(pace_, [](const auto& entry) { return entry.first.expired(); });
   if (took <= absl::ZeroDuration() || work <= 0.0) return;
+  recent_work_ += work;
+  recent_seconds_ += absl::ToDoubleSeconds(took);
+  if (recent_seconds_ > kRecentSeconds) {
+    recent_work_ /= 2;
+    recent_seconds_ /= 2;
+  }
   const double pace = absl::ToDoubleSeconds(took) / work;
   const auto [entry, is_new] = pace_.emplace(layer, pace);
   if (!is_new) entry->second = std::min(entry->second, pace);
+}
+
+absl::Duration Executor::Backlog() const {
+  if (recent_work_ <= 0.0) return absl::ZeroDuration();
+  return absl::Seconds(queue_.work() * recent_seconds_ / recent_work_);
 }
 
 BatchRules Executor::MakeBatchRules() const {
@@ -278,6 +292,7 @@ ExecutorStats Executor::stats() const {
   stats.queued_tokens = queue_.tokens();
   stats.queued_requests = queue_.requests();
   stats.queued_bytes = queue_.bytes();
+  stats.backlog = Backlog();
   return stats;
 }
 

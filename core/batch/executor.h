@@ -47,15 +47,17 @@ struct ExecutorStats {
   int64_t queued_tokens = 0;
   int64_t queued_requests = 0;
   int64_t queued_bytes = 0;
+  absl::Duration backlog;  // what waits should take, at the rate of the last passes
 };
 
 // Batches by group commit: while a pass runs, requests gather; when it ends, the next one takes
 // whose turn it is (WorkQueue) and all that fit. There is no timer unless `batch_delay` asks for
 // one: an idle executor starts a lone request at once. Thread-safe.
 //
-// A pass of long requests doesn't hold up short ones: between two of its tasks a worker runs a pass
-// of what is short, or of higher priority, on its own, while the others go on. Such a worker then
-// gives the long pass at least as much time as the short one took, so both get on.
+// A pass of long requests doesn't hold up short ones: between two of its tasks, or two key blocks
+// of one, a worker runs a pass of what is short, or of higher priority, while the others go on.
+// Such a worker then gives the long pass at least as much time as the short one took, so both get
+// on.
 //
 // A request is not started if its deadline leaves less than half of the shortest time that its
 // layer ever took for as much work: it would compute for nobody, and the next one would start as
@@ -119,6 +121,7 @@ class Executor {
   void CountDropped(const WorkQueue::Dropped& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountDropped(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountPass(const WorkQueue::Items& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Duration Backlog() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Tells the workers, without a lock, what the queue holds. After each change of the queue.
   void PublishQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -137,6 +140,9 @@ class Executor {
   // unit takes less than a nanosecond.)
   std::map<std::weak_ptr<const AttentionLayer>, double, std::owner_less<>> pace_
       ABSL_GUARDED_BY(mu_);
+  // Multiply-adds of the last passes, and the seconds that they took.
+  double recent_work_ ABSL_GUARDED_BY(mu_) = 0.0;
+  double recent_seconds_ ABSL_GUARDED_BY(mu_) = 0.0;
 
   std::atomic<int64_t> short_requests_{0};
   std::atomic<int32_t> top_long_priority_{0};

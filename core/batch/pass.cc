@@ -2,20 +2,27 @@
 #include "core/batch/pass.h"
 
 #include <algorithm>
+#include <array>
+#include <new>
 #include <utility>
 
+#include "core/base/refusal.h"
+#include "core/batch/cut_tasks.h"
 #include "core/kernel/project_out.h"
 
 namespace headwise {
 namespace {
 
-// A task should take about a millisecond, at most five: long enough that handing it out costs
-// nothing, short enough that a cancelled request frees the core soon. At 100 GFLOP/s a core that is
-// 50 M multiply-adds.
-constexpr int64_t kTaskMacs = 50'000'000;
+// Of an attention tile beside its multiply-adds, as many of them: about a microsecond.
+constexpr int64_t kTileCost = 50'000;
 
 // Pass buffers above this size are given back after the pass.
 constexpr int64_t kKeepBytes = 64 << 20;
+
+BlockProduct ProductOf(const PackedMatrix& weights, int64_t rows) {
+  const int64_t blocks = static_cast<int64_t>(weights.blocks().size());
+  return {rows, blocks, weights.depth() * weights.columns() / blocks};
+}
 
 }  // namespace
 
@@ -41,8 +48,31 @@ Pass::Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassM
   for (size_t i = 0; i < asked; ++i) AddDonors(members_[i].get());
 }
 
+void Pass::SetBetweenBlocks(bool on) {
+  for (size_t worker = 0; worker < memory_->workers.size(); ++worker) {
+    std::function<bool(int64_t)>& between = memory_->workers[worker].between_blocks;
+    between = nullptr;
+    if (!on) continue;
+    between = [this, worker](int64_t member) {
+      if (between_tasks_) between_tasks_(static_cast<int>(worker));
+      return !Dead(members_[static_cast<size_t>(member)].get());
+    };
+  }
+}
+
 Pass::Outcome Pass::Run() {
+  try {
+    RunStages();
+  } catch (const std::bad_alloc&) {
+    out_of_memory_.store(true);
+  }
+  SetBetweenBlocks(false);
+  return Answer();
+}
+
+void Pass::RunStages() {
   Pack();
+  SetBetweenBlocks(true);
   const int64_t pack_us = absl::ToInt64Microseconds(clock_->Now() - started_);
   for (const auto& member : members_) member->result.pass.pack_us = pack_us;
   Project();
@@ -50,7 +80,6 @@ Pass::Outcome Pass::Run() {
   ProjectOut();
   Ablate();
   Unpack();
-  return Answer();
 }
 
 bool Pass::Dead(Member* member) {
@@ -72,7 +101,15 @@ Pass::Member* Pass::MemberOfRow(int64_t row) const {
   return std::prev(after)->get();
 }
 
-void Pass::RunTasks(int64_t count, Task task) {
+void Pass::RunTasks(int64_t count, Task task, Stage stage) {
+  constexpr int64_t kReports = 20;
+  if (stage.total == 0) stage.total = count;
+  const bool watched = stage.name != nullptr &&
+                       std::any_of(members_.begin(), members_.end(), [](const auto& member) {
+                         return static_cast<bool>(member->item->context.progress);
+                       });
+  const int64_t step = std::max<int64_t>(1, stage.total / kReports);
+  std::atomic<int64_t> ended{stage.before};
   std::atomic<bool> stop{false};
   pool_->Run(count, [&](int64_t i, int worker) {
     if (stop.load(std::memory_order_relaxed)) return;
@@ -80,44 +117,47 @@ void Pass::RunTasks(int64_t count, Task task) {
       stop.store(true, std::memory_order_relaxed);
       return;
     }
-    task(i, &memory_->workers[static_cast<size_t>(worker)]);
+    WorkerScratch* const scratch = &memory_->workers[static_cast<size_t>(worker)];
+    scratch->next_task = pool_->Upcoming(worker);
+    try {
+      task(i, scratch);
+    } catch (const std::bad_alloc&) {
+      out_of_memory_.store(true);
+      stop.store(true, std::memory_order_relaxed);
+      return;
+    }
+    if (watched) {
+      const int64_t done = ended.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (done % step == 0) Report(stage, done);
+    }
     if (between_tasks_) between_tasks_(worker);
   });
+  if (out_of_memory_.load()) throw std::bad_alloc();
 }
 
-// Row blocks of a projection, cut over column blocks too where one would take too long or where
-// there are fewer row blocks than workers.
-void Pass::AddProjectTasks(bool keys_and_values, std::vector<ProjectTask>* tasks) const {
-  const PackedMatrix& weights = keys_and_values ? layer().wkv() : layer().wq();
-  const int64_t rows = keys_and_values ? data_.key_rows : data_.query_rows;
-  if (rows == 0) return;
-  const int64_t blocks = static_cast<int64_t>(weights.blocks().size());
-  const int64_t row_blocks = (rows + kTileRows - 1) / kTileRows;
-  const int64_t tile_macs =
-      std::min(rows, kTileRows) * weights.depth() * (weights.columns() / blocks);
-  int64_t blocks_a_task = std::max<int64_t>(1, kTaskMacs / std::max<int64_t>(1, tile_macs));
-  if (row_blocks < 2 * pool_->threads()) {
-    const int64_t parts = (2 * pool_->threads() + row_blocks - 1) / row_blocks;
-    blocks_a_task = std::min(blocks_a_task, std::max<int64_t>(1, (blocks + parts - 1) / parts));
-  }
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    for (int64_t b = 0; b < blocks; b += blocks_a_task) {
-      tasks->push_back({keys_and_values, row, std::min(kTileRows, rows - row), b,
-                        std::min(blocks, b + blocks_a_task)});
-    }
+void Pass::Report(const Stage& stage, int64_t done) const {
+  for (const std::unique_ptr<Member>& member : members_) {
+    const RequestContext& context = member->item->context;
+    if (context.progress) context.progress({stage.name, done, stage.total});
   }
 }
 
 void Pass::Project() {
-  std::vector<ProjectTask> tasks;
-  AddProjectTasks(/*keys_and_values=*/false, &tasks);
-  AddProjectTasks(/*keys_and_values=*/true, &tasks);
-  // Tasks on the same rows follow each other, so that x is read from memory once.
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const ProjectTask& a, const ProjectTask& b) { return a.row < b.row; });
-  RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
-    RunProject(layer(), tasks[static_cast<size_t>(i)], &data_, scratch);
-  });
+  const std::array<BlockProduct, 2> products = {ProductOf(layer().wq(), data_.query_rows),
+                                                ProductOf(layer().wkv(), data_.key_rows)};
+  const std::vector<BlockTask> tasks = CutTasks(products, pool_->threads());
+  RunTasks(static_cast<int64_t>(tasks.size()),
+           [&](int64_t i, WorkerScratch* scratch) {
+             const BlockTask& task = tasks[static_cast<size_t>(i)];
+             RunProject(layer(),
+                        {.keys_and_values = task.product == 1,
+                         .row = task.row,
+                         .rows = task.rows,
+                         .first_block = task.first_block,
+                         .last_block = task.last_block},
+                        &data_, scratch);
+           },
+           {"project"});
   NormaliseWidths();
 }
 
@@ -135,8 +175,7 @@ void Pass::NormaliseWidths() {
 
 void Pass::Attend() {
   std::vector<AttendTile> tiles;
-  std::vector<size_t> task_begin = {0};
-  int64_t macs = 0;
+  std::vector<int64_t> costs;
   for (size_t s = 0; s < data_.sequences.size(); ++s) {
     const SequencePlan& sequence = data_.sequences[s];
     // A group's heads follow each other: they share k and v.
@@ -144,22 +183,29 @@ void Pass::Attend() {
       for (int64_t query = 0; query < sequence.queries; query += kQueryTile) {
         tiles.push_back(
             {static_cast<int64_t>(s), head, query, std::min(kQueryTile, sequence.queries - query)});
-        macs += AttendMacs(layer(), sequence, tiles.back());
-        if (macs < kTaskMacs / 8) continue;
-        task_begin.push_back(tiles.size());
-        macs = 0;
+        costs.push_back(kTileCost + AttendMacs(layer(), sequence, tiles.back()));
       }
     }
   }
-  if (task_begin.back() != tiles.size()) task_begin.push_back(tiles.size());
-  RunTasks(static_cast<int64_t>(task_begin.size()) - 1, [&](int64_t i, WorkerScratch* scratch) {
-    for (size_t t = task_begin[static_cast<size_t>(i)]; t < task_begin[static_cast<size_t>(i) + 1];
-         ++t) {
-      const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
-      if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed)) continue;
-      RunAttend(layer(), tiles[t], &data_, scratch);
-    }
-  });
+  const std::vector<size_t> task_begin = CutTiles(costs, pool_->threads());
+  RunTasks(static_cast<int64_t>(task_begin.size()) - 1,
+           [&](int64_t i, WorkerScratch* scratch) {
+             const size_t begin = task_begin[static_cast<size_t>(i)];
+             const size_t end = task_begin[static_cast<size_t>(i) + 1];
+             for (size_t t = begin; t < end; ++t) {
+               const bool last = t + 1 == end;
+               if (!last || scratch->next_task >= 0) {
+                 const size_t next =
+                     last ? task_begin[static_cast<size_t>(scratch->next_task)] : t + 1;
+                 ExpectTile(layer(), tiles[t], tiles[next], data_, scratch);
+               }
+               const int64_t owner = data_.sequences[static_cast<size_t>(tiles[t].sequence)].member;
+               if (members_[static_cast<size_t>(owner)]->dead.load(std::memory_order_relaxed))
+                 continue;
+               RunAttend(layer(), tiles[t], &data_, scratch);
+             }
+           },
+           {"attend"});
 }
 
 void Pass::ProjectOut() {
@@ -171,20 +217,15 @@ void Pass::ProjectOut() {
     const Member& member = *MemberOfRow(row);
     return member.y == nullptr ? nullptr : member.y + (row - member.first_row) * d_out;
   };
-  const int64_t blocks = static_cast<int64_t>(layer().wo().blocks().size());
-  const int64_t row_blocks = (data_.query_rows + kTileRows - 1) / kTileRows;
-  const int64_t tile_macs = std::min(data_.query_rows, kTileRows) * layer().wo().depth() * d_out;
-  int64_t parts = (tile_macs + kTaskMacs - 1) / kTaskMacs;
-  if (row_blocks < 2 * pool_->threads()) {
-    parts = std::max<int64_t>(parts, (2 * pool_->threads() + row_blocks - 1) / row_blocks);
-  }
-  parts = std::clamp<int64_t>(parts, 1, blocks);
-  RunTasks(row_blocks * parts, [&](int64_t i, WorkerScratch* scratch) {
-    const int64_t row = i / parts * kTileRows;
-    const int64_t part = i % parts;
-    RunProjectOut(layer(), data_.z, nullptr, row, std::min(kTileRows, data_.query_rows - row),
-                  blocks * part / parts, blocks * (part + 1) / parts, sink, scratch);
-  });
+  const std::vector<BlockTask> tasks =
+      CutTasks({ProductOf(layer().wo(), data_.query_rows)}, pool_->threads());
+  RunTasks(static_cast<int64_t>(tasks.size()),
+           [&](int64_t i, WorkerScratch* scratch) {
+             const BlockTask& task = tasks[static_cast<size_t>(i)];
+             RunProjectOut(layer(), data_.z, nullptr, task.row, task.rows, task.first_block,
+                           task.last_block, sink, scratch);
+           },
+           {"project out"});
 }
 
 Pass::Outcome Pass::Answer() {
@@ -205,7 +246,12 @@ Pass::Outcome Pass::Answer() {
     info.batch_tokens = data_.query_rows;
     info.queue_us = std::max<int64_t>(0, absl::ToInt64Microseconds(started_ - item.accepted));
     info.compute_us = compute_us;
-    const absl::Status alive = item.Alive(clock_->Now());
+    absl::Status alive = item.Alive(clock_->Now());
+    if (out_of_memory_.load()) {
+      alive.Update(Refuse(Refusal::kRequestBytes,
+                          "memory: must be there for the buffers of the pass, retry later; was "
+                          "refused by the system"));
+    }
     if (!alive.ok()) {
       complete = false;
       item.done(alive);

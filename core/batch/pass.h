@@ -34,11 +34,13 @@ struct PassMemory {
 // Runs the requests of one batch, all of the same layer. Sequences lie one after the other in the
 // pass's matrices; nothing is padded but the keys inside a sequence, to whole vectors, so a
 // sequence's numbers depend on the sequence alone. Work is cut into tasks of a few milliseconds;
-// between tasks a request that was called off or has expired stops being computed.
+// between tasks, and between the key blocks of one, a request that was called off or has expired
+// stops being computed.
 // Use once, from one thread.
 class Pass {
  public:
-  // Called by a worker that has ended a task and not begun the next.
+  // Called by a worker between two tasks, or between two key blocks of one: at least every 0.1 ms
+  // of attention over long sequences. May run another pass, in memory of its own.
   using BetweenTasks = std::function<void(int worker)>;
 
   Pass(std::vector<std::unique_ptr<WorkItem>> items, WorkerPool* pool, PassMemory* memory,
@@ -49,7 +51,8 @@ class Pass {
     absl::Duration took;    // of the stages
   };
 
-  // Runs all stages, then answers every request.
+  // Runs all stages, then answers every request: RESOURCE_EXHAUSTED where the system had no memory
+  // for the pass's buffers.
   Outcome Run();
 
  private:
@@ -72,8 +75,25 @@ class Pass {
   };
   using Task = absl::FunctionRef<void(int64_t task, WorkerScratch* scratch)>;
 
+  // Of which tasks are a part, for requests that want to know how far they are.
+  struct Stage {
+    const char* name = nullptr;  // null: not worth telling
+    int64_t before = 0;          // tasks that have run already
+    int64_t total = 0;           // 0: as many as are run now
+  };
+
+  // A stretch of one segment whose Gram sums one task takes.
+  struct GramTask {
+    size_t segment = 0;
+    int64_t row = 0;  // in the pass
+    int64_t tokens = 0;
+    int64_t first_block = 0;
+    int64_t last_block = 0;
+  };
+
   const AttentionLayer& layer() const { return *members_.front()->item->layer; }
 
+  void RunStages();
   void Pack();
   void PackMember(Member* member);
   void PlaceSequence(Member* member, size_t index, int64_t* mask_offset);
@@ -86,23 +106,36 @@ class Pass {
 
   void Project();
   void NormaliseWidths();
-  void AddProjectTasks(bool keys_and_values, std::vector<ProjectTask>* tasks) const;
   void Attend();
   void ProjectOut();
   void Ablate();
   void RunGrams(Member* member);
+  void RunGramTask(const Member& member, const GramTask& task, double* sums,
+                   WorkerScratch* scratch) const;
   void RunFoldProducts(Member* member);
+  void RunEffects(Member* member);
   void RunAblatedOutputs(Member* member);
   void ReplaceHeads(const Member& member, size_t a, const AttendTile& tile, float* z) const;
 
-  // pass_replace.cc: what replaces z.
+  // pass_means.cc
+  void TakeMeans(Member* member, size_t source);
+  void TakeSequenceMeans(Member* member);
+  // Adds z of one head at the valid ones of query positions [begin, end) of a sequence to `sum`
+  // [dv]; returns how many they are.
+  int64_t SumValid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t begin,
+                   int64_t end, double* sum) const;
+  bool Valid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t query) const;
+
+  // pass_replace.cc: what replaces z, and p where attention is taken anew.
   void AddDonors(Member* member);
   void MakeReplacements(Member* member);
-  void TakeMeans(Member* member, size_t source);
   void SpreadEvenly(Member* member, size_t source);
   void KnockOut(Member* member, size_t source);
+  void RunAblatedWeights(Member* member);
+  void KnockOutWeights(const Member& member, const ReplacementSource& source, int64_t sequence,
+                       int64_t head, const std::vector<bool>& replaced, float* p,
+                       std::vector<float>* anew, WorkerScratch* scratch) const;
   PassData Alone(const SequencePlan& sequence) const;
-  bool Valid(const Member& member, const SequencePlan& sequence, int64_t head, int64_t query) const;
   // z' of one head [dv] from a source at a query position of a sequence of the request.
   const float* Replaced(const Member& member, size_t source, int64_t sequence, int64_t query,
                         int64_t head) const;
@@ -112,8 +145,13 @@ class Pass {
   void UnpackContributions(Member* member, float* out);
   Outcome Answer();
 
-  // Runs tasks on the pool; skips the rest once no request is left alive.
-  void RunTasks(int64_t count, Task task);
+  // Gives each worker's scratch its `between_blocks`, or takes it away.
+  void SetBetweenBlocks(bool on);
+  // Runs tasks on the pool; skips the rest once no request is left alive. Throws std::bad_alloc, on
+  // the calling thread, if one of them did.
+  void RunTasks(int64_t count, Task task) { RunTasks(count, task, Stage()); }
+  void RunTasks(int64_t count, Task task, Stage stage);
+  void Report(const Stage& stage, int64_t done) const;
   bool Dead(Member* member);
   bool AllDead();
   Member* MemberOfRow(int64_t row) const;
@@ -124,6 +162,7 @@ class Pass {
   const Clock* const clock_;
   const BetweenTasks between_tasks_;
   const absl::Time started_;
+  std::atomic<bool> out_of_memory_{false};
   PassData data_;
 };
 

@@ -14,15 +14,6 @@ namespace {
 // does not depend on the number of threads.
 constexpr int64_t kGramBlocks = 16;
 
-// A stretch of one segment whose Gram sums one task takes.
-struct GramTask {
-  size_t segment = 0;
-  int64_t row = 0;  // in the pass
-  int64_t tokens = 0;
-  int64_t first_block = 0;
-  int64_t last_block = 0;
-};
-
 // z - z' of a stretch of one segment for every source that acts there, and the Gram matrix's rows
 // of them.
 class Differences {
@@ -64,20 +55,6 @@ class Differences {
   GramDeltas deltas_;
 };
 
-// products [count, count] += the rows' products; rows [count, width].
-void AddProducts(const std::vector<float>& rows, size_t count, std::vector<double>* products) {
-  const size_t width = rows.size() / count;
-  for (size_t i = 0; i < count; ++i) {
-    for (size_t j = 0; j < count; ++j) {
-      double sum = 0.0;
-      for (size_t c = 0; c < width; ++c) {
-        sum += static_cast<double>(rows[i * width + c]) * static_cast<double>(rows[j * width + c]);
-      }
-      (*products)[i * count + j] += sum;
-    }
-  }
-}
-
 // True if an ablation only multiplies z: then int8 keeps z's row scales as they were.
 bool OnlyFactors(const AblationPlan& plan, size_t a) {
   for (const ResolvedIntervention& i : plan.ablations[a].interventions) {
@@ -96,7 +73,10 @@ void Pass::Ablate() {
     if (Dead(member.get())) continue;
     ChooseGreedily(member->result.grams, layer().spec(), &member->item->ablation->plan);
     RunFoldProducts(member.get());
+    RunEffects(member.get());
+    TakeSequenceMeans(member.get());
     RunAblatedOutputs(member.get());
+    RunAblatedWeights(member.get());
   }
 }
 
@@ -116,41 +96,55 @@ void Pass::RunGrams(Member* member) {
     }
   }
   const size_t rows = static_cast<size_t>(plan.gram_rows(layer().spec().heads));
-  std::vector<std::vector<double>> parts(tasks.size());
-  RunTasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, WorkerScratch* scratch) {
-    const GramTask& task = tasks[static_cast<size_t>(i)];
-    std::vector<double>& sums = parts[static_cast<size_t>(i)];
-    sums.assign(rows * rows, 0.0);
-    const float* z = data_.z + task.row * layer().z_width();
-    const TokenSegment& segment = plan.segments[task.segment];
-    const int64_t first =
-        task.row -
-        data_.sequences[static_cast<size_t>(member->first_sequence + segment.sequence)].q_row;
-    const Differences differences(
-        layer(), plan, segment, z, task.tokens, [&](size_t source, int64_t head, int64_t t) {
-          return Replaced(*member, source, segment.sequence, first + t, head);
-        });
-    RunGram(layer(), z, task.tokens, task.first_block, task.last_block, differences.deltas(),
-            sums.data(), scratch);
-  });
   member->result.grams.assign(plan.segments.size(), {std::vector<double>(rows * rows, 0.0)});
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (parts[i].empty()) continue;  // called off
-    std::vector<double>& sums = member->result.grams[tasks[i].segment].sums;
-    for (size_t j = 0; j < sums.size(); ++j) sums[j] += parts[i][j];
+  // The tasks' own sums are added up in order, some at a time: all of a long input's would take
+  // more memory than the input.
+  const int64_t count = static_cast<int64_t>(tasks.size());
+  const int64_t wave = GramTasksAtOnce(static_cast<int64_t>(rows));
+  std::vector<std::vector<double>> parts;
+  for (int64_t first = 0; first < count; first += wave) {
+    const size_t begin = static_cast<size_t>(first);
+    parts.assign(static_cast<size_t>(std::min(wave, count - first)), {});
+    RunTasks(static_cast<int64_t>(parts.size()),
+             [&](int64_t i, WorkerScratch* scratch) {
+               std::vector<double>& sums = parts[static_cast<size_t>(i)];
+               sums.assign(rows * rows, 0.0);
+               RunGramTask(*member, tasks[begin + static_cast<size_t>(i)], sums.data(), scratch);
+             },
+             {"gram", first, count});
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].empty()) continue;  // called off
+      std::vector<double>& sums = member->result.grams[tasks[begin + i].segment].sums;
+      for (size_t j = 0; j < sums.size(); ++j) sums[j] += parts[i][j];
+    }
   }
 }
 
-// Products of the folds' sums of contributions: sum_t c_r = (sum_t z_r) W_O^(r).
+void Pass::RunGramTask(const Member& member, const GramTask& task, double* sums,
+                       WorkerScratch* scratch) const {
+  const AblationPlan& plan = member.item->ablation->plan;
+  const float* z = data_.z + task.row * layer().z_width();
+  const TokenSegment& segment = plan.segments[task.segment];
+  const int64_t first =
+      task.row -
+      data_.sequences[static_cast<size_t>(member.first_sequence + segment.sequence)].q_row;
+  const Differences differences(
+      layer(), plan, segment, z, task.tokens, [&](size_t source, int64_t head, int64_t t) {
+        return Replaced(member, source, segment.sequence, first + t, head);
+      });
+  RunGram(layer(), z, task.tokens, task.first_block, task.last_block, differences.deltas(), sums,
+          scratch);
+}
+
+// Products of the folds' sums of contributions: sum_t c_r = (sum_t z_r) W_O^(r). Sums of z are f64,
+// so that those of several requests are those of one.
 void Pass::RunFoldProducts(Member* member) {
   AblationPlan& plan = member->item->ablation->plan;
   if (plan.sweep != SweepKind::kPrunePlan) return;
-  const int64_t width = layer().z_width();
-  const int64_t heads = layer().spec().heads;
-  const size_t count = static_cast<size_t>(plan.folds * heads);
-  plan.fold_products.assign(count * count, 0.0);
-  plan.contribution_sums.assign(static_cast<size_t>(heads * layer().spec().d_out), 0.0);
-  std::vector<double> sums(static_cast<size_t>(plan.folds * width), 0.0);
+  const int64_t width = layer().z_width(), heads = layer().spec().heads;
+  const int64_t d_out = layer().spec().d_out, count = plan.folds * heads;
+  std::vector<double>& sums = plan.prune_sums.z;
+  sums.resize(static_cast<size_t>(plan.folds * width), 0.0);
   for (size_t s = 0; s < plan.fold_of.size(); ++s) {
     if (plan.fold_of[s] < 0) continue;
     const SequencePlan& sequence = data_.sequences[static_cast<size_t>(member->first_sequence) + s];
@@ -161,28 +155,54 @@ void Pass::RunFoldProducts(Member* member) {
     }
   }
   const std::vector<float> rows(sums.begin(), sums.end());
-  RunTasks(1, [&](int64_t, WorkerScratch* scratch) {
-    const int64_t stride = layer().tile_stride();
-    std::vector<float> tile(static_cast<size_t>(kTileRows * stride));
-    std::vector<float> block_sums;  // [folds * H, width of the block]
+  std::vector<float>& contributions = plan.fold_contributions;
+  contributions.resize(static_cast<size_t>(count * d_out));
+  RunTasks(plan.folds, [&](int64_t fold, WorkerScratch* scratch) {
+    const TileRows row =
+        layer().wo().MakeRows(rows.data() + fold * width, 1, nullptr, &scratch->input);
+    std::vector<float> tile(static_cast<size_t>(kTileRows * layer().tile_stride()));
     for (size_t b = 0; b < layer().wo().blocks().size(); ++b) {
-      const int64_t columns = layer().wo().blocks()[b].width;
-      block_sums.assign(count * static_cast<size_t>(columns), 0.0f);
-      for (int64_t fold = 0; fold < plan.folds; ++fold) {
-        const TileRows row =
-            layer().wo().MakeRows(rows.data() + fold * width, 1, nullptr, &scratch->input);
-        for (int64_t r = 0; r < heads; ++r) {
-          RunContribution(layer(), r, b, row, tile.data());
-          std::copy_n(tile.data(), columns, block_sums.data() + (fold * heads + r) * columns);
-          double* sum = plan.contribution_sums.data() + r * layer().spec().d_out +
-                        layer().wo().blocks()[b].column;
-          for (int64_t c = 0; c < columns; ++c)
-            sum[c] += static_cast<double>(tile[static_cast<size_t>(c)]);
-        }
+      const PackedMatrix::Block& block = layer().wo().blocks()[b];
+      for (int64_t r = 0; r < heads; ++r) {
+        RunContribution(layer(), r, b, row, tile.data());
+        std::copy_n(tile.data(), block.width,
+                    contributions.data() + (fold * heads + r) * d_out + block.column);
       }
-      AddProducts(block_sums, count, &plan.fold_products);
     }
   });
+  plan.fold_products.assign(static_cast<size_t>(count * count), 0.0);
+  RunTasks(count, [&](int64_t i, WorkerScratch*) {
+    const float* left = contributions.data() + i * d_out;
+    for (int64_t j = 0; j < count; ++j) {
+      const float* right = contributions.data() + j * d_out;
+      double sum = 0.0;
+      for (int64_t c = 0; c < d_out; ++c) {
+        sum += static_cast<double>(left[c]) * static_cast<double>(right[c]);
+      }
+      plan.fold_products[static_cast<size_t>(i * count + j)] = sum;
+    }
+  });
+}
+
+// Figures and intervals, an ablation a task: between two the request may be called off.
+void Pass::RunEffects(Member* member) {
+  const AblationWork& work = *member->item->ablation;
+  WorkResult& result = member->result;
+  const EffectMaker maker(work.plan, result.grams, layer().spec(),
+                          static_cast<int64_t>(member->item->input.queries.size()), work.bootstrap);
+  result.y_l2 = maker.y_l2();
+  result.y_l2_per_sequence = maker.y_l2_per_sequence();
+  const size_t count = work.plan.ablations.size();
+  const bool pairs = work.plan.sweep == SweepKind::kPairs;
+  result.ablations.resize(count);
+  if (pairs) result.interactions.resize(count);
+  RunTasks(static_cast<int64_t>(count),
+           [&](int64_t i, WorkerScratch*) {
+             const size_t a = static_cast<size_t>(i);
+             result.ablations[a] = maker.Effect(a);
+             if (pairs) result.interactions[a] = maker.PairOf(a);
+           },
+           {"intervals"});
 }
 
 // Rows of one sequence with the first draw of ablation `a`.
@@ -219,7 +239,6 @@ void Pass::ReplaceHeads(const Member& member, size_t a, const AttendTile& tile, 
 void Pass::RunAblatedOutputs(Member* member) {
   const AblationWork& work = *member->item->ablation;
   const LayerSpec& spec = layer().spec();
-  member->result.outputs.reserve(member->result.outputs.size() + work.return_y.size());
   for (const int64_t a : work.return_y) {
     const std::string name = "ablation." + std::to_string(a) + ".y";
     member->ablation_y.push_back(AddOutput(member, name.c_str(),

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/resize.h"
 #include "core/batch/pass.h"
 
 namespace headwise {
@@ -102,7 +103,7 @@ float* Pass::AddOutput(Member* member, const char* name, Shape shape, std::vecto
                      .head_ids = {},
                      .offsets = {},
                      .data = {}};
-  output.data.resize(static_cast<size_t>(*NumElements(output.shape)) * sizeof(float));
+  ResizeForOverwrite(&output.data, static_cast<size_t>(*NumElements(output.shape)) * sizeof(float));
   const bool has_heads =
       std::find(output.axes.begin(), output.axes.end(), "head") != output.axes.end();
   if (has_heads || offsets != nullptr) output.head_ids = layer().spec().head_ids;
@@ -118,7 +119,12 @@ void Pass::AllocateOutputs(Member* member) {
   const WorkItem& item = *member->item;
   const ValidInput& input = item.input;
   // Room for all now: a later push_back must not move a short string that a kernel writes to.
-  member->result.outputs.reserve(8 + 2 * input.queries.size());
+  size_t ablated = 0;
+  if (item.ablation.has_value()) {
+    ablated =
+        item.ablation->return_y.size() * (1 + (item.ablation->return_p ? input.queries.size() : 0));
+  }
+  member->result.outputs.reserve(8 + 2 * input.queries.size() + ablated);
   const int64_t n = input.query_rows;
   const int64_t m = input.key_rows;
   const bool equal = spec.equal_widths();

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What replaces z where it is no multiple of it: means, donors, attention taken anew for the heads
-// that need it.
+// What replaces z where it is no multiple of it: donors, attention taken anew for the heads that
+// need it, whose p is returned too.
 #include <algorithm>
-#include <limits>
+#include <map>
 #include <numeric>
 
 #include "core/batch/pass.h"
 
 namespace headwise {
 namespace {
-
-// The user's mask hides the key from the row.
-bool HiddenByUser(const SequencePlan& s, int64_t head, int64_t query, int64_t key) {
-  const int64_t at = head * s.mask_head_stride + query * s.mask_row_stride + key;
-  if (s.keep != nullptr && s.keep[at] == (s.keep_is_drop ? 1 : 0)) return true;
-  return s.additive != nullptr && s.additive[at] == -std::numeric_limits<float>::infinity();
-}
-
-bool Masked(const SequencePlan& s) { return s.keep != nullptr || s.additive != nullptr; }
 
 // Mean of the keys' values that each row of one head may see, with its mass: running sums where a
 // row sees what the row before saw and more, else summed anew.
@@ -35,7 +26,7 @@ class VisibleMeans {
       at_ = {range.begin, range.begin};
     }
     for (; at_.end < range.end; ++at_.end) {
-      if (Masked(s_) && HiddenByUser(s_, head_, query, at_.end)) continue;
+      if (s_.masked() && s_.HiddenByUser(head_, query, at_.end)) continue;
       ++seen_;
       const float* value = v_ + at_.end * dv_;
       for (int64_t d = 0; d < dv_; ++d)
@@ -74,9 +65,9 @@ void MakeTile(const SequencePlan& s, int64_t head, int64_t first, int64_t rows,
   if (s.additive != nullptr) tile->additive.resize(tile->keep.size());
   for (int64_t i = 0; i < rows; ++i) {
     tile->positions.push_back(s.positions == nullptr ? first + i : s.positions[first + i]);
-    for (int64_t key = 0; key < s.keys && Masked(s); ++key) {
+    for (int64_t key = 0; key < s.keys && s.masked(); ++key) {
       const size_t at = static_cast<size_t>(i * s.keys + key);
-      tile->keep[at] = HiddenByUser(s, head, first + i, key) ? 0 : 1;
+      tile->keep[at] = s.HiddenByUser(head, first + i, key) ? 0 : 1;
       if (s.additive == nullptr) continue;
       tile->additive[at] =
           s.additive[head * s.mask_head_stride + (first + i) * s.mask_row_stride + key];
@@ -98,6 +89,42 @@ void MakeTile(const SequencePlan& s, int64_t head, int64_t first, int64_t rows,
   tile->sequence.p = tile->sequence.scores = nullptr;
 }
 
+using EdgeIterator = std::vector<Edge>::const_iterator;
+
+// Calls `take` with the edges of each tile of rows that loses some; they are ascending.
+void ForEachTile(EdgeIterator begin, EdgeIterator end,
+                 absl::FunctionRef<void(EdgeIterator, EdgeIterator)> take) {
+  while (begin != end) {
+    const int64_t past = (begin->query / kQueryTile + 1) * kQueryTile;
+    EdgeIterator last = begin;
+    while (last != end && last->sequence == begin->sequence && last->query < past) ++last;
+    take(begin, last);
+    begin = last;
+  }
+}
+
+// p of one head's `replaced` rows spread evenly over the keys that they may see; `p` [H, T, S]
+// holds the plain one, whose sum is what a sink leaves.
+void SpreadWeights(const SequencePlan& s, int64_t head, const std::vector<bool>& replaced,
+                   float* p) {
+  std::vector<int64_t> seen;
+  for (int64_t t = 0; t < s.queries; ++t) {
+    if (!replaced[static_cast<size_t>(t)]) continue;
+    float* row = p + (head * s.queries + t) * s.keys;
+    const KeyRange range = s.Visible(t);
+    seen.clear();
+    double mass = 0.0;
+    for (int64_t key = range.begin; key < range.end; ++key) {
+      if (s.masked() && s.HiddenByUser(head, t, key)) continue;
+      seen.push_back(key);
+      mass += static_cast<double>(row[key]);
+    }
+    for (const int64_t key : seen) {
+      row[key] = static_cast<float>(mass / static_cast<double>(seen.size()));
+    }
+  }
+}
+
 }  // namespace
 
 void Pass::AddDonors(Member* member) {
@@ -108,6 +135,7 @@ void Pass::AddDonors(Member* member) {
     item->layer = member->item->layer;
     item->input = *input;
     item->context = member->item->context;
+    item->context.progress = nullptr;
     members_.push_back(std::make_unique<Member>());
     members_.back()->index = static_cast<int64_t>(members_.size()) - 1;
     members_.back()->item = std::move(item);
@@ -119,6 +147,7 @@ void Pass::AddDonors(Member* member) {
 void Pass::MakeReplacements(Member* member) {
   const AblationPlan& plan = member->item->ablation->plan;
   member->replaced.resize(plan.sources.size());
+  member->result.mean_sums.resize(plan.sources.size());
   for (size_t i = 0; i < plan.sources.size(); ++i) {
     switch (plan.sources[i].kind) {
       case InterventionKind::kMean:
@@ -156,51 +185,6 @@ const float* Pass::Replaced(const Member& member, size_t source, int64_t sequenc
   if (from.kind == InterventionKind::kMean) return rows.data() + column;
   const SequencePlan& s = data_.sequences[static_cast<size_t>(member.first_sequence + sequence)];
   return rows.data() + (s.q_row + query - member.first_row) * from.width + column;
-}
-
-// A row that sees a key and isn't itself hidden by a mask of keys, which marks padding.
-bool Pass::Valid(const Member& member, const SequencePlan& sequence, int64_t head,
-                 int64_t query) const {
-  const KeyRange range = sequence.Visible(query);
-  if (range.begin >= range.end) return false;
-  if (!Masked(sequence)) return true;
-  const ValidInput& input = member.item->input;
-  if (!input.has_memory && input.mask_form == MaskForm::kKey && query < sequence.keys &&
-      HiddenByUser(sequence, head, query, query)) {
-    return false;
-  }
-  for (int64_t key = range.begin; key < range.end; ++key) {
-    if (!HiddenByUser(sequence, head, query, key)) return true;
-  }
-  return false;
-}
-
-// Without a valid token the mean is 0.
-void Pass::TakeMeans(Member* member, size_t source) {
-  const ReplacementSource& from = member->item->ablation->plan.sources[source];
-  std::vector<float>& means = member->replaced[source];
-  means.assign(static_cast<size_t>(from.width), 0.0f);
-  RunTasks(static_cast<int64_t>(from.heads.size()), [&](int64_t i, WorkerScratch*) {
-    const int64_t head = from.heads[static_cast<size_t>(i)];
-    const int64_t dv = layer().spec().dv[static_cast<size_t>(head)];
-    std::vector<double> sum(static_cast<size_t>(dv), 0.0);
-    int64_t count = 0;
-    for (size_t q = 0; q < member->item->input.queries.size(); ++q) {
-      const SequencePlan& s = data_.sequences[static_cast<size_t>(member->first_sequence) + q];
-      if (!from.selection.Touches(static_cast<int64_t>(q), s.queries)) continue;
-      for (int64_t t = from.selection.begin; t < std::min(from.selection.end, s.queries); ++t) {
-        if (!Valid(*member, s, head, t)) continue;
-        const float* z = data_.z + (s.q_row + t) * layer().z_width() +
-                         layer().z_offsets()[static_cast<size_t>(head)];
-        for (int64_t d = 0; d < dv; ++d) sum[static_cast<size_t>(d)] += static_cast<double>(z[d]);
-        ++count;
-      }
-    }
-    float* out = means.data() + from.columns[static_cast<size_t>(head)];
-    for (int64_t d = 0; d < dv && count > 0; ++d) {
-      out[d] = static_cast<float>(sum[static_cast<size_t>(d)] / static_cast<double>(count));
-    }
-  });
 }
 
 // The pass with one sequence only, on the same q, k and v.
@@ -288,22 +272,99 @@ void Pass::KnockOut(Member* member, size_t source) {
     for (int64_t t = 0; t < member->item->input.query_rows; ++t) {
       copy(data_.z, member->first_row + t);
     }
-    for (auto edge = from.edges.begin(); edge != from.edges.end();) {
+    ForEachTile(from.edges.begin(), from.edges.end(), [&](EdgeIterator begin, EdgeIterator end) {
       const SequencePlan& s =
-          data_.sequences[static_cast<size_t>(member->first_sequence + edge->sequence)];
-      const int64_t first = edge->query / kQueryTile * kQueryTile;
+          data_.sequences[static_cast<size_t>(member->first_sequence + begin->sequence)];
+      const int64_t first = begin->query / kQueryTile * kQueryTile;
       const int64_t count = std::min(kQueryTile, s.queries - first);
-      auto end = edge;
-      while (end != from.edges.end() && end->sequence == edge->sequence &&
-             end->query < first + count) {
-        ++end;
-      }
       KnockedOutTile tile;
-      MakeTile(s, head, first, count, edge, end, &tile);
+      MakeTile(s, head, first, count, begin, end, &tile);
       PassData alone = Alone(tile.sequence);
       alone.z = anew.data();
       RunAttend(layer(), {0, head, 0, count}, &alone, scratch);
-      for (; edge != end; ++edge) copy(anew.data(), s.q_row + edge->query);
+      for (; begin != end; ++begin) copy(anew.data(), s.q_row + begin->query);
+    });
+  });
+}
+
+// p of the rows that lose an edge and are `replaced`; `p` [H, T, S] holds the plain one. `anew` is
+// room for a z that nobody wants.
+void Pass::KnockOutWeights(const Member& member, const ReplacementSource& source, int64_t sequence,
+                           int64_t head, const std::vector<bool>& replaced, float* p,
+                           std::vector<float>* anew, WorkerScratch* scratch) const {
+  const SequencePlan& s = data_.sequences[static_cast<size_t>(member.first_sequence + sequence)];
+  const auto begin =
+      std::lower_bound(source.edges.begin(), source.edges.end(), Edge{sequence, 0, 0});
+  const auto end = std::lower_bound(begin, source.edges.end(), Edge{sequence + 1, 0, 0});
+  anew->resize(static_cast<size_t>(layer().z_width() * data_.query_rows));
+  ForEachTile(begin, end, [&](EdgeIterator from, EdgeIterator to) {
+    const int64_t first = from->query / kQueryTile * kQueryTile;
+    const int64_t count = std::min(kQueryTile, s.queries - first);
+    KnockedOutTile tile;
+    MakeTile(s, head, first, count, from, to, &tile);
+    // Where the kernel, which knows the tile's rows only, finds those of this head.
+    float* rows = p + (head * s.queries + first) * s.keys;
+    const std::vector<float> plain(rows, rows + count * s.keys);
+    tile.sequence.p = p + (head * (s.queries - count) + first) * s.keys;
+    PassData alone = Alone(tile.sequence);
+    alone.z = anew->data();
+    RunAttend(layer(), {0, head, 0, count}, &alone, scratch);
+    std::vector<bool> changed(static_cast<size_t>(count), false);
+    for (; from != to; ++from) {
+      changed[static_cast<size_t>(from->query - first)] =
+          replaced[static_cast<size_t>(from->query)];
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (changed[static_cast<size_t>(i)]) continue;
+      std::copy_n(plain.begin() + i * s.keys, s.keys, rows + i * s.keys);
+    }
+  });
+}
+
+// p as it was, except where attention is spread evenly or taken anew.
+void Pass::RunAblatedWeights(Member* member) {
+  const AblationWork& work = *member->item->ablation;
+  if (!work.return_p) return;
+  const AblationPlan& plan = work.plan;
+  const LayerSpec& spec = layer().spec();
+  const int64_t sequences = static_cast<int64_t>(member->item->input.queries.size());
+  std::vector<float*> places;  // [wanted, B]
+  for (const int64_t a : work.return_y) {
+    for (int64_t i = 0; i < sequences; ++i) {
+      const SequencePlan& s = data_.sequences[static_cast<size_t>(member->first_sequence + i)];
+      const std::string name = "ablation." + std::to_string(a) + ".p." + std::to_string(i);
+      places.push_back(AddOutput(member, name.c_str(), {spec.heads, s.queries, s.keys},
+                                 {"head", "query", "key"}, nullptr));
+      std::copy_n(s.p, spec.heads * s.queries * s.keys, places.back());
+    }
+  }
+  RunTasks(static_cast<int64_t>(places.size()), [&](int64_t i, WorkerScratch* scratch) {
+    const size_t a = static_cast<size_t>(work.return_y[static_cast<size_t>(i / sequences)]);
+    const int64_t sequence = i % sequences;
+    const SequencePlan& s = data_.sequences[static_cast<size_t>(member->first_sequence + sequence)];
+    float* p = places[static_cast<size_t>(i)];
+    std::vector<float> anew;
+    // By variant: which rows it replaces.
+    std::map<int64_t, std::vector<bool>> rows;
+    std::vector<HeadAction> actions(static_cast<size_t>(spec.heads));
+    for (const TokenSegment& segment : plan.segments) {
+      if (segment.sequence != sequence) continue;
+      plan.Actions(a, /*draw=*/0, segment, &actions);
+      for (const HeadAction& action : actions) {
+        if (action.variant < 0) continue;
+        std::vector<bool>& mine = rows[action.variant];
+        mine.resize(static_cast<size_t>(s.queries), false);
+        std::fill(mine.begin() + segment.begin, mine.begin() + segment.end, true);
+      }
+    }
+    for (const auto& [v, replaced] : rows) {
+      const Variant& variant = plan.variants[static_cast<size_t>(v)];
+      const ReplacementSource& source = plan.sources[variant.source];
+      if (source.kind == InterventionKind::kUniform) {
+        SpreadWeights(s, variant.head, replaced, p);
+      } else if (source.kind == InterventionKind::kKnockout) {
+        KnockOutWeights(*member, source, sequence, variant.head, replaced, p, &anew, scratch);
+      }
     }
   });
 }

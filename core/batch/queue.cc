@@ -103,6 +103,7 @@ absl::Status WorkQueue::Push(std::unique_ptr<WorkItem>* item, absl::Time now) {
   ++requests_;
   tokens_ += cost;
   bytes_ += waiting.bytes;
+  work_ += waiting.work;
   const Kind kind = KindOf(waiting);
   if (kind == kShort) {
     ++short_requests_;
@@ -120,6 +121,7 @@ void WorkQueue::Uncount(const WorkItem& item, const Flow& flow) {
   --requests_;
   tokens_ -= item.cost_tokens();
   bytes_ -= item.bytes;
+  work_ = requests_ == 0 ? 0.0 : work_ - item.work;  // no rounding is left behind
   if (KindOf(item) == kShort) {
     --short_requests_;
   } else if (const auto found = long_priorities_.find(item.priority); --found->second == 0) {

@@ -91,6 +91,7 @@ class WorkQueue {
   int64_t tokens() const { return tokens_; }
   int64_t bytes() const { return bytes_; }
   int64_t requests() const { return requests_; }
+  double work() const { return work_; }  // estimated multiply-adds
   // What TakeInterrupt looks for: short requests, and long ones of high priority. The least number
   // where none is long.
   int64_t short_requests() const { return short_requests_; }
@@ -146,6 +147,7 @@ class WorkQueue {
   int64_t requests_ = 0, short_requests_ = 0;
   std::map<int32_t, int64_t, std::greater<>> long_priorities_;  // how many long ones have it
   int64_t tokens_ = 0, bytes_ = 0;
+  double work_ = 0.0;
   int64_t order_ = 0;
 };
 

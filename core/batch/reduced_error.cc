@@ -22,46 +22,69 @@ std::vector<float> Normal(int64_t count, uint32_t seed) {
   return values;
 }
 
-absl::StatusOr<std::vector<float>> RunProbe(const std::shared_ptr<const AttentionLayer>& layer,
-                                            const AttentionInput& input, Executor* executor) {
-  auto valid = ValidateInput(layer->spec(), input, static_cast<int64_t>(kLengths.size()));
-  if (!valid.ok()) return valid.status();
-  auto item = std::make_unique<WorkItem>();
-  item->layer = layer;
-  item->input = *std::move(valid);
-  item->outputs = kOutputY;
-  absl::StatusOr<std::vector<float>> y = absl::UnknownError("probe: no answer");
-  item->done = [&y](absl::StatusOr<WorkResult> result) {
-    if (!result.ok()) {
-      y = result.status();
-      return;
-    }
-    const NamedOutput& output = result->outputs.front();
-    y = std::vector<float>(output.floats(), output.floats() + *NumElements(output.shape));
-  };
-  executor->RunAlone(std::move(item));
-  return y;
+std::vector<float> ProbeMemory(const LayerSpec& spec) {
+  if (spec.d_memory == spec.d_model) return {};
+  return Normal(kTokens * spec.d_memory, 2);
 }
 
 }  // namespace
 
-absl::StatusOr<ReducedError> MeasureReducedError(std::shared_ptr<const AttentionLayer> reduced,
-                                                 std::shared_ptr<const AttentionLayer> exact,
-                                                 Executor* executor) {
-  const LayerSpec& spec = reduced->spec();
-  const std::vector<float> x = Normal(kTokens * spec.d_model, 1);
-  std::vector<float> memory;
+ReducedErrorProbe::ReducedErrorProbe(std::shared_ptr<AttentionLayer> exact, Executor* executor)
+    : exact_(std::move(exact)),
+      executor_(executor),
+      x_(Normal(kTokens * exact_->spec().d_model, 1)),
+      memory_(ProbeMemory(exact_->spec())) {
+  exact_->KeepProjectionsOf(x_.data(), memory_.empty() ? x_.data() : memory_.data(), kTokens);
+}
+
+void ReducedErrorProbe::Take(WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
+  if (matrix == WeightMatrix::kO && z_.empty() && status_.ok()) {
+    auto z = Run(exact_, kOutputZ);
+    if (z.ok()) {
+      z_ = *std::move(z);
+      exact_->KeepOutputsOf(z_.data(), kTokens);
+    } else {
+      status_ = z.status();
+    }
+  }
+  if (status_.ok()) exact_->PackRows(matrix, first, count, rows);
+}
+
+absl::StatusOr<std::vector<float>> ReducedErrorProbe::Run(
+    std::shared_ptr<const AttentionLayer> layer, uint32_t output) const {
+  const LayerSpec& spec = layer->spec();
   AttentionInput input;
-  input.x = {DType::kF32, {kTokens, spec.d_model}, x.data()};
+  input.x = {DType::kF32, {kTokens, spec.d_model}, x_.data()};
   input.lengths = kLengths;
-  if (spec.d_memory != spec.d_model) {
-    memory = Normal(kTokens * spec.d_memory, 2);
-    input.memory = TensorView{DType::kF32, {kTokens, spec.d_memory}, memory.data()};
+  if (!memory_.empty()) {
+    input.memory = TensorView{DType::kF32, {kTokens, spec.d_memory}, memory_.data()};
     input.memory_lengths = kLengths;
   }
-  auto y = RunProbe(reduced, input, executor);
+  auto valid = ValidateInput(spec, input, static_cast<int64_t>(kLengths.size()));
+  if (!valid.ok()) return valid.status();
+  auto item = std::make_unique<WorkItem>();
+  item->layer = std::move(layer);
+  item->input = *std::move(valid);
+  item->outputs = output;
+  absl::StatusOr<std::vector<float>> values = absl::UnknownError("probe: no answer");
+  item->done = [&values](absl::StatusOr<WorkResult> result) {
+    if (!result.ok()) {
+      values = result.status();
+      return;
+    }
+    const NamedOutput& tensor = result->outputs.front();
+    values = std::vector<float>(tensor.floats(), tensor.floats() + *NumElements(tensor.shape));
+  };
+  executor_->RunAlone(std::move(item));
+  return values;
+}
+
+absl::StatusOr<ReducedError> ReducedErrorProbe::Compare(
+    std::shared_ptr<const AttentionLayer> reduced) {
+  if (!status_.ok()) return status_;
+  auto y = Run(std::move(reduced), kOutputY);
   if (!y.ok()) return y.status();
-  auto y_exact = RunProbe(exact, input, executor);
+  auto y_exact = Run(exact_, kOutputY);
   if (!y_exact.ok()) return y_exact.status();
   double largest = 0.0, largest_error = 0.0, squares = 0.0, error_squares = 0.0;
   for (size_t i = 0; i < y->size(); ++i) {

@@ -25,13 +25,26 @@ namespace headwise {
 struct WorkResult {
   PassInfo pass;
   std::vector<NamedOutput> outputs;
-  std::vector<SegmentGram> grams;  // one a segment of the ablation plan
+  // Of an ablation:
+  std::vector<SegmentGram> grams;  // one a segment of its plan
+  double y_l2 = 0.0;
+  std::vector<double> y_l2_per_sequence;
+  std::vector<AblationEffect> ablations;
+  std::vector<Interaction> interactions;
+  SequenceMeans means;  // where `return_means` asks for them
+  std::vector<std::vector<HeadMeanSums>>
+      mean_sums;  // of each source, where it is a mean taken here
 };
 
 // What an ablation adds to a forward.
 struct AblationWork {
   AblationPlan plan;
   std::vector<int64_t> return_y;  // indices of ablations whose y is wanted, ascending
+  bool return_p = false;          // and p beside each y
+  bool return_gram = false;
+  bool return_means = false;
+  bool return_sums = false;  // what adds up over requests
+  BootstrapOptions bootstrap;
 };
 
 // A validated request on its way through the queue and a pass. Touched by one thread at a time:

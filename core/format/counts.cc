@@ -2,7 +2,9 @@
 #include "core/format/counts.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -52,23 +54,53 @@ Checked CausalPairs(int64_t queries, int64_t keys) {
 }
 
 struct Widths {
-  Checked q, k, v, z;   // sums over heads
-  Checked score_value;  // multiply-accumulates of one (query, key) pair: q·k and p·v over all heads
+  Checked q, k, v, z;  // sums over heads
 };
 
 Widths SumWidths(const CountShape& shape) {
-  Widths widths{Sum(shape.dk), Sum(shape.kv_dk), Sum(shape.kv_dv), Sum(shape.dv), 0};
-  widths.score_value = widths.q + widths.z;
-  return widths;
+  return {Sum(shape.dk), Sum(shape.kv_dk), Sum(shape.kv_dv), Sum(shape.dv)};
 }
 
-Checked Parameters(const CountShape& shape, const Widths& widths) {
-  return widths.q * shape.d_model + (widths.k + widths.v) * shape.d_memory + widths.z * shape.d_out;
+// One of W_q, W_k, W_v, W_o with what it costs.
+struct Matrix {
+  absl::string_view id;      // "q", …
+  std::string shape;         // of the weight, in letters
+  absl::string_view length;  // how many rows it is applied to
+  Checked weight, bias;      // parameters; a bias that the layer lacks is 0
+  Checked macs;
+};
+
+bool Equal(const std::vector<int64_t>& widths) {
+  return std::all_of(widths.begin(), widths.end(),
+                     [&](int64_t width) { return width == widths[0]; });
 }
 
-Checked BiasParameters(const CountShape& shape, const Widths& widths) {
-  return (shape.q_bias ? widths.q : 0) + (shape.k_bias ? widths.k : 0) +
-         (shape.v_bias ? widths.v : 0) + (shape.o_bias ? Checked(shape.d_out) : 0);
+// The widths together, in letters: of H query heads or of G key/value heads.
+std::string WidthLetters(const CountShape& shape, bool groups, absl::string_view width) {
+  const bool equal = Equal(shape.dk) && Equal(shape.dv);
+  if (equal)
+    return absl::StrCat(groups && shape.kv_dk.size() != shape.dk.size() ? "G*" : "H*", width);
+  return absl::StrCat("sum of ", width, groups ? " over key/value heads" : "");
+}
+
+std::array<Matrix, 4> Matrices(const CountShape& shape, const CountWorkload& work,
+                               const Widths& widths) {
+  const Checked queries = Checked(work.batch) * work.queries;
+  const Checked keys = Checked(work.batch) * work.keys;
+  const std::string memory = shape.d_memory == shape.d_model ? "D" : "d_memory";
+  const std::string out = shape.d_out == shape.d_model ? "D" : "d_out";
+  const auto matrix = [](absl::string_view id, std::string letters, absl::string_view length,
+                         Checked weight, bool has_bias, Checked bias, Checked rows) {
+    return Matrix{id, std::move(letters), length, weight, has_bias ? bias : 0, weight * rows};
+  };
+  return {matrix("q", "D * " + WidthLetters(shape, false, "dk"), "B*T", widths.q * shape.d_model,
+                 shape.q_bias, widths.q, queries),
+          matrix("k", memory + " * " + WidthLetters(shape, true, "dk"), "B*S",
+                 widths.k * shape.d_memory, shape.k_bias, widths.k, keys),
+          matrix("v", memory + " * " + WidthLetters(shape, true, "dv"), "B*S",
+                 widths.v * shape.d_memory, shape.v_bias, widths.v, keys),
+          matrix("o", WidthLetters(shape, false, "dv") + " * " + out, "B*T", widths.z * shape.d_out,
+                 shape.o_bias, shape.d_out, queries)};
 }
 
 std::string BiasConvention(const CountShape& shape) {
@@ -78,12 +110,6 @@ std::string BiasConvention(const CountShape& shape) {
   if (shape.v_bias) names.push_back("b_v");
   if (shape.o_bias) names.push_back("b_o");
   return names.empty() ? "the layer has no bias" : absl::StrJoin(names, ", ");
-}
-
-Checked ProjectionMacs(const CountShape& shape, const CountWorkload& work, const Widths& widths) {
-  const Checked per_query = widths.q * shape.d_model + widths.z * shape.d_out;
-  const Checked per_key = (widths.k + widths.v) * shape.d_memory;
-  return Checked(work.batch) * (per_query * work.queries + per_key * work.keys);
 }
 
 absl::Status CheckSizes(const CountShape& shape, const CountWorkload& work) {
@@ -125,18 +151,63 @@ void AddScores(const CountShape& shape, const CountWorkload& work, CountList* li
       square ? "B*H*T(T+1)/2" : "B*H*pairs that a causal mask leaves, last query at last key");
 }
 
+// Returns the parameters with biases.
+Checked AddParameters(const CountShape& shape, const std::array<Matrix, 4>& matrices,
+                      CountList* list) {
+  Checked without, with;
+  for (const Matrix& matrix : matrices) {
+    without = without + matrix.weight;
+    with = with + matrix.weight + matrix.bias;
+  }
+  list->Add("parameters", without, "parameter", "without bias");
+  list->Add("parameters_with_bias", with, "parameter", BiasConvention(shape));
+  for (const Matrix& matrix : matrices) {
+    const std::string id = absl::StrCat("parameters_", matrix.id);
+    const std::string letters = absl::StrCat("W_", matrix.id, ": ", matrix.shape);
+    const bool biased = matrix.bias.over() || matrix.bias.value() > 0;
+    list->Add(id, matrix.weight, "parameter", letters);
+    list->Add(id + "_with_bias", matrix.weight + matrix.bias, "parameter",
+              absl::StrCat(letters, biased ? absl::StrCat(", and b_", matrix.id) : ", no bias"));
+  }
+  return with;
+}
+
+// A stage's multiply-accumulates, and as many FLOPs twice.
+struct Stage {
+  std::string id;
+  Checked macs;
+  std::string convention;
+};
+
 void AddWork(const CountShape& shape, const CountWorkload& work, const Widths& widths,
-             CountList* list) {
-  const Checked projections = ProjectionMacs(shape, work, widths);
-  const Checked per_pair = widths.score_value * work.batch;
-  const Checked dense = projections + per_pair * work.queries * work.keys;
-  const Checked causal = projections + per_pair * CausalPairs(work.queries, work.keys);
+             const std::array<Matrix, 4>& matrices, CountList* list) {
+  const Checked dense_pairs = Checked(work.batch) * work.queries * work.keys;
+  const Checked causal_pairs = Checked(work.batch) * CausalPairs(work.queries, work.keys);
+  Checked projections;
+  std::vector<Stage> stages;
+  for (const Matrix& matrix : matrices) {
+    projections = projections + matrix.macs;
+    stages.push_back(
+        {std::string(matrix.id), matrix.macs, absl::StrCat(matrix.length, " * ", matrix.shape)});
+  }
+  const std::string dk = WidthLetters(shape, false, "dk"), dv = WidthLetters(shape, false, "dv");
+  stages.push_back({"scores_dense", widths.q * dense_pairs, "B*T*S * " + dk});
+  stages.push_back({"scores_causal", widths.q * causal_pairs, "B * causal pairs * " + dk});
+  stages.push_back({"values_dense", widths.z * dense_pairs, "B*T*S * " + dv});
+  stages.push_back({"values_causal", widths.z * causal_pairs, "B * causal pairs * " + dv});
+  const Checked per_pair = widths.q + widths.z;
+  const Checked dense = projections + per_pair * dense_pairs;
+  const Checked causal = projections + per_pair * causal_pairs;
   list->Add("macs_dense", dense, "mac", "projections + scores + values");
   list->Add("macs_causal", causal, "mac", "projections + scores + values of causal pairs");
   list->Add("flops_dense", dense * 2, "flop",
             "2 per multiply-accumulate; bias, RoPE, mask, softmax not counted");
   list->Add("flops_causal", causal * 2, "flop",
             "2 per multiply-accumulate of causal pairs; bias, RoPE, mask, softmax not counted");
+  for (const Stage& stage : stages) {
+    list->Add("macs_" + stage.id, stage.macs, "mac", stage.convention);
+    list->Add("flops_" + stage.id, stage.macs * 2, "flop", "2 * " + stage.convention);
+  }
 }
 
 void AddBytes(const CountShape& shape, const CountWorkload& work, const Widths& widths,
@@ -144,6 +215,12 @@ void AddBytes(const CountShape& shape, const CountWorkload& work, const Widths& 
   const Checked rows = Checked(work.batch) * static_cast<int64_t>(shape.dk.size());
   list->Add("weight_bytes", parameters_with_bias * shape.weight_element_bytes, "byte",
             absl::StrCat("parameters with bias, ", shape.weight_element_bytes, " bytes each"));
+  const Checked activations =
+      Checked(work.batch) * ((widths.q + widths.z + shape.d_model + shape.d_out) * work.queries +
+                             (widths.k + widths.v) * work.keys);
+  list->Add("activation_bytes", activations * shape.activation_element_bytes, "byte",
+            absl::StrCat("x, q, k, v, z and y, ", shape.activation_element_bytes,
+                         " bytes a number; no scores"));
   list->Add("kv_bytes_per_token", (widths.k + widths.v) * shape.activation_element_bytes, "byte",
             absl::StrCat("k and v of one key position, ", shape.activation_element_bytes,
                          " bytes a number"));
@@ -192,13 +269,11 @@ absl::StatusOr<std::vector<Count>> CountLayer(const CountShape& shape, const Cou
                                               std::optional<int64_t> kernel_score_bytes) {
   if (absl::Status status = CheckSizes(shape, work); !status.ok()) return status;
   const Widths widths = SumWidths(shape);
-  const Checked parameters = Parameters(shape, widths);
-  const Checked with_bias = parameters + BiasParameters(shape, widths);
+  const std::array<Matrix, 4> matrices = Matrices(shape, work, widths);
   CountList list;
   AddScores(shape, work, &list);
-  list.Add("parameters", parameters, "parameter", "without bias");
-  list.Add("parameters_with_bias", with_bias, "parameter", BiasConvention(shape));
-  AddWork(shape, work, widths, &list);
+  const Checked with_bias = AddParameters(shape, matrices, &list);
+  AddWork(shape, work, widths, matrices, &list);
   AddBytes(shape, work, widths, with_bias, &list);
   if (kernel_score_bytes) {
     list.Add("kernel_score_bytes", *kernel_score_bytes, "byte",

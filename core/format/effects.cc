@@ -70,21 +70,26 @@ std::optional<Interval> RangeOf(absl::Span<const Effect> effects,
   return range;
 }
 
-// Effects of one draw in each resample, added to `means` / draws.
+// Effects of one draw in each resample, added to `fields` / draws.
 void AddResampled(const std::vector<EffectSums>& sums, absl::Span<const int64_t> units,
-                  const Resamples& resamples, double share, std::vector<double>* fields) {
-  std::vector<double> y(units.size()), product(units.size()), delta(units.size());
+                  const Resamples& resamples, absl::Span<const double> y_sq, double share,
+                  std::vector<double>* fields) {
+  std::vector<double> own_y(y_sq.empty() ? units.size() : 0), product(units.size()),
+      delta(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     const EffectSums& s = sums[static_cast<size_t>(units[u])];
-    y[u] = s.y_sq;
+    if (y_sq.empty()) own_y[u] = s.y_sq;
     product[u] = s.y_delta;
     delta[u] = s.delta_sq;
   }
-  y = resamples.Sums(y);
+  if (y_sq.empty()) {
+    own_y = resamples.Sums(own_y);
+    y_sq = own_y;
+  }
   product = resamples.Sums(product);
   delta = resamples.Sums(delta);
-  for (size_t i = 0; i < y.size(); ++i) {
-    const Effect effect = MakeEffect({y[i], product[i], delta[i]});
+  for (size_t i = 0; i < y_sq.size(); ++i) {
+    const Effect effect = MakeEffect({y_sq[i], product[i], delta[i]});
     for (size_t f = 0; f < 3; ++f) {
       fields[f][i] += share * (effect.*kFields[f]).value_or(std::nan(""));
     }
@@ -245,7 +250,7 @@ std::vector<Effect> EffectPerSequence(const DrawSums& draws) {
 }
 
 EffectIntervals IntervalsOf(const DrawSums& draws, absl::Span<const int64_t> units,
-                            const Resamples* resamples) {
+                            const Resamples* resamples, absl::Span<const double> y_sq) {
   EffectIntervals intervals;
   if (resamples == nullptr) {
     const std::vector<Effect> all = EffectPerSequence(draws);
@@ -262,7 +267,7 @@ EffectIntervals IntervalsOf(const DrawSums& draws, absl::Span<const int64_t> uni
     jackknife[f].assign(units.size(), 0.0);
   }
   for (const std::vector<EffectSums>& sums : draws) {
-    AddResampled(sums, units, *resamples, share, resampled);
+    AddResampled(sums, units, *resamples, y_sq, share, resampled);
     AddJackknife(sums, units, share, jackknife);
   }
   for (size_t f = 0; f < 3; ++f) {

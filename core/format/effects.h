@@ -94,9 +94,10 @@ Effect PooledEffect(const DrawSums& draws);
 std::vector<Effect> EffectPerSequence(const DrawSums& draws);
 
 // By the resamples of the sequences that have tokens: `units` are their indices; null `resamples`:
-// ranges.
+// ranges. `y_sq` are resamples->Sums of the units' ‖y‖², which all ablations share; empty: summed
+// here.
 EffectIntervals IntervalsOf(const DrawSums& draws, absl::Span<const int64_t> units,
-                            const Resamples* resamples);
+                            const Resamples* resamples, absl::Span<const double> y_sq = {});
 
 // A pair's sums: <d_a, d_b>, ‖d_a‖², ‖d_b‖², ‖d_a + d_b‖², ‖y‖², d what each takes away from y.
 struct PairSums {

@@ -73,6 +73,9 @@ absl::Status FileError(int error, absl::string_view path) {
       return absl::PermissionDeniedError(text);
     case EMFILE:
     case ENFILE:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
       return absl::ResourceExhaustedError(text);
     default:
       return absl::DataLossError(text);

@@ -34,8 +34,8 @@ class UniqueFd {
 // whatever a file holds, a message stays one short line of valid text.
 std::string Printable(absl::string_view text);
 
-// "path: text of errno". NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (descriptors), else
-// DATA_LOSS.
+// "path: text of errno". NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (descriptors, room on the
+// disk), else DATA_LOSS.
 absl::Status FileError(int error, absl::string_view path);
 
 // Opens a regular file for reading. NOT_FOUND; PERMISSION_DENIED; INVALID_ARGUMENT for anything

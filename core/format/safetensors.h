@@ -82,11 +82,15 @@ std::string EncodeSafetensorsHead(const std::vector<std::pair<std::string, Tenso
 
 // Writes tensors in the given order, atomically (a temporary file beside it, then rename). Header
 // padded to 8 bytes. A link is followed, a device or pipe is written to as it is. INVALID_ARGUMENT
-// (a name twice, a folder), PERMISSION_DENIED, NOT_FOUND (folder), DATA_LOSS (disk) naming the
-// file.
+// (a name twice, a folder), PERMISSION_DENIED, NOT_FOUND (folder), RESOURCE_EXHAUSTED (a full
+// disk), DATA_LOSS (disk) naming the file; then the old file stays and nothing is left beside it.
 absl::Status WriteSafetensors(const std::string& path,
                               const std::vector<std::pair<std::string, TensorView>>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
+
+// Removes the temporary files that WriteSafetensors left in a folder because its process was
+// killed. Those of processes that still run stay.
+void RemoveTemporaries(const std::string& folder);
 
 }  // namespace headwise
 

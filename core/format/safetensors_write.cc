@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,10 +9,14 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/format/file.h"
 #include "core/format/safetensors.h"
 
@@ -63,12 +68,15 @@ std::string ResolveLinks(const std::string& path) {
   return text;
 }
 
+constexpr absl::string_view kTemporaryPrefix = ".headwise-", kTemporarySuffix = ".tmp";
+
 // A name beside `path` that nobody else uses.
 std::string TemporaryName(const std::string& path) {
   static std::atomic<uint64_t> next{0};
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-  return absl::StrCat(folder, ".headwise-", ::getpid(), "-", next.fetch_add(1), ".tmp");
+  return absl::StrCat(folder, kTemporaryPrefix, ::getpid(), "-", next.fetch_add(1),
+                      kTemporarySuffix);
 }
 
 absl::Status WriteBesideAndRename(const std::string& path, const NamedTensors& tensors,
@@ -85,7 +93,28 @@ absl::Status WriteBesideAndRename(const std::string& path, const NamedTensors& t
   return status;
 }
 
+// The process that made a file of this name; 0: it is none of ours.
+pid_t MakerOf(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kTemporaryPrefix) ||
+      !absl::ConsumeSuffix(&name, kTemporarySuffix)) {
+    return 0;
+  }
+  pid_t maker = 0;
+  const size_t dash = name.find('-');
+  return dash != name.npos && absl::SimpleAtoi(name.substr(0, dash), &maker) ? maker : 0;
+}
+
 }  // namespace
+
+void RemoveTemporaries(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const pid_t maker = MakerOf(entry.path().filename().string());
+    if (maker <= 0) continue;
+    const bool gone = maker == ::getpid() || (::kill(maker, 0) != 0 && errno == ESRCH);
+    if (gone) std::filesystem::remove(entry.path(), error);
+  }
+}
 
 // Text that is no UTF-8 is replaced: JSON can't hold it.
 std::string EncodeSafetensorsHead(const NamedTensors& tensors,

@@ -7,67 +7,28 @@
 #include <limits>
 
 #include "core/base/dtype.h"
+#include "core/kernel/attend_tile.h"
+#include "core/kernel/head_places.h"
+#include "core/kernel/single_row.h"
 #include "core/kernel/softmax.h"
 #include "core/kernel/vector_ops.h"
 
 namespace headwise {
 namespace {
 
-// Rows are cut in two where a mask lets them see different keys: of a window's first and last keys
-// each half then skips a quarter of a square.
-constexpr int64_t kHalfTile = kQueryTile / 2;
-
-// Everything of a tile that does not change from block to block.
-struct TileContext {
-  const AttentionLayer& layer;
-  const AttendTile& tile;
-  const SequencePlan& sequence;
-  const AttendKernels& kernels;
-  int64_t dk, dv;
-  int64_t features;  // of k in a panel: dk, filled up to whole groups
-  int64_t group;     // see Interleave
-  int64_t bytes;     // of a number in q, k and v
-  float scale;
-  float softcap;                // 0: none
-  bool masked;                  // by the caller
-  bool plain;                   // see SoftmaxTile
-  const char* q;                // [queries, dk]
-  const char* kt;               // the head's key panels
-  const char* v;                // [padded keys, dv]
-  const uint8_t* v_not_finite;  // [padded keys]
-  WorkerScratch* scratch;
-  float* scores;      // [kQueryTile, kKeyBlock]
-  uint16_t* weights;  // the same in bf16; null: the weights stay in `scores`
-  float* output;      // [kQueryTile, dv]
-
-  const char* key_values(int64_t key) const { return v + key * dv * bytes; }
-  int64_t query_position(int64_t i) const {
-    const int64_t query = tile.first_query + i;
-    return sequence.positions == nullptr ? query : sequence.positions[query];
-  }
-};
-
-// Rows [row, row + rows) of the tile against columns [first, last) of the block at key `block`:
-// multiples of kKeyStep that hold all that the rows see there.
-struct Part {
-  int64_t block = 0;
-  int64_t row = 0, rows = 0;
-  int64_t first = 0, last = 0;
-
-  int64_t width() const { return last - first; }
-};
+// Rows are cut into parts of that many where a mask lets them see different keys, so that little of
+// a window's two ends is computed in vain. A height that the kernels are compiled for.
+constexpr int64_t kPartRows = 16;
 
 TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, const PassData& pass,
                         WorkerScratch* scratch) {
   const LayerSpec& spec = layer.spec();
   const SequencePlan& s = pass.sequences[static_cast<size_t>(tile.sequence)];
   const size_t r = static_cast<size_t>(tile.head);
-  const size_t g = static_cast<size_t>(spec.query_to_kv[r]);
+  const int64_t group = spec.query_to_kv[r];
   const int64_t dk = spec.dk[r];
   const int64_t bytes = ElementBytes(layer.attend_type());
-  const int64_t q_at = layer.q_offsets()[r] * pass.query_rows + (s.q_row + tile.first_query) * dk;
-  const int64_t kt_at = s.key_slot * layer.kt_width() + layer.kt_offsets()[g] * s.padded_keys();
-  const int64_t v_at = s.key_slot * layer.v_width() + layer.v_offsets()[g] * s.padded_keys();
+  const int64_t q_at = QueriesAt(layer, pass, s, tile.head) + tile.first_query * dk;
   const bool reduced = layer.attend_type() == TileType::kBf16;
   const float scale = static_cast<float>(spec.head_scale(tile.head));
   const float softcap = static_cast<float>(spec.softcap.value_or(0.0));
@@ -79,7 +40,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .kernels = layer.attend(tile.head),
       .dk = dk,
       .dv = spec.dv[r],
-      .features = layer.kt_features(spec.query_to_kv[r]),
+      .features = layer.kt_features(group),
       .group = Interleave(layer.attend_type()),
       .bytes = bytes,
       .scale = scale,
@@ -88,9 +49,9 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .plain = !masked && softcap == 0.0f && layer.position_bias() == nullptr &&
                layer.sinks().empty() && scale > 0.0f,
       .q = static_cast<const char*>(pass.q) + q_at * bytes,
-      .kt = static_cast<const char*>(pass.kt) + kt_at * bytes,
-      .v = static_cast<const char*>(pass.v) + v_at * bytes,
-      .v_not_finite = pass.v_not_finite + spec.query_to_kv[r] * pass.padded_key_rows + s.key_slot,
+      .kt = static_cast<const char*>(pass.kt) + KeysAt(layer, s, group) * bytes,
+      .v = static_cast<const char*>(pass.v) + ValuesAt(layer, s, group) * bytes,
+      .v_not_finite = pass.v_not_finite + group * pass.padded_key_rows + s.key_slot,
       .scratch = scratch,
       .scores = scratch->scores.Reserve<float>(kQueryTile * kScoreStride),
       .weights = reduced ? scratch->weights.Reserve<uint16_t>(kQueryTile * kScoreStride) : nullptr,
@@ -106,9 +67,7 @@ KeyRange VisibleColumns(const TileContext& c, int64_t i, int64_t block, int64_t 
 
 // What some row of [row, row + rows) sees of the block, rounded outwards; empty: nothing.
 Part MakePart(const TileContext& c, int64_t block, int64_t width, int64_t row, int64_t rows) {
-  const SequencePlan& s = c.sequence;
   Part part{block, row, rows, 0, width};
-  if (!s.limited()) return part;
   KeyRange all{width, 0};
   for (int64_t i = row; i < row + rows; ++i) {
     const KeyRange range = VisibleColumns(c, i, block, width);
@@ -130,23 +89,6 @@ RowMask MaskOfRow(const TileContext& c, int64_t i, int64_t key) {
           .keep_is_drop = s.keep_is_drop};
 }
 
-// The position bias of the part's rows, [rows, kKeyBlock], and a pointer to each row of it.
-void FillBias(const TileContext& c, const Part& part, bool exact,
-              std::array<const float*, kQueryTile>* rows) {
-  float* bias = c.scratch->bias.Reserve<float>(kQueryTile * kScoreStride);
-  for (int64_t i = 0; i < part.rows; ++i, bias += kScoreStride) {
-    const float shift = c.layer.position_bias()->FillRow(
-        c.tile.head, c.query_position(part.row + i), c.sequence.key_positions,
-        part.block + part.first, part.width(), bias);
-    // A number for the whole row changes no weight, unless a soft-cap bends it or a sink doesn't
-    // share it.
-    if (exact && shift != 0.0f) {
-      for (int64_t j = 0; j < part.width(); ++j) bias[j] += shift;
-    }
-    (*rows)[static_cast<size_t>(i)] = bias;
-  }
-}
-
 void MultiplyScores(const TileContext& c, const Part& part) {
   const size_t height = AttendKernels::Height(part.rows);
   for (int64_t panel = part.first / kKeyPanel * kKeyPanel; panel < part.last; panel += kKeyPanel) {
@@ -154,9 +96,14 @@ void MultiplyScores(const TileContext& c, const Part& part) {
     const int64_t width = std::min(kKeyPanel, c.sequence.padded_keys() - key);
     const int64_t begin = std::max<int64_t>(part.first - panel, 0);
     const int64_t keys = std::min(part.last - panel, width) - begin;
-    c.kernels.scores(height, width, keys)
-        .Run(c.q + part.row * c.dk * c.bytes, c.kt + (key * c.features + begin * c.group) * c.bytes,
-             c.scores + part.row * kScoreStride + panel + begin);
+    const char* q = c.q + part.row * c.dk * c.bytes;
+    const char* kt = c.kt + (key * c.features + begin * c.group) * c.bytes;
+    float* scores = c.scores + part.row * kScoreStride + panel + begin;
+    if (c.tile.queries == 1) {
+      ScoreRow(c.layer.attend_type(), q, kt, c.dk, width, keys, scores);
+    } else {
+      c.kernels.scores(height, width, keys).Run(q, kt, scores);
+    }
   }
 }
 
@@ -189,19 +136,15 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
     tile.bias = bias.data();
   }
   if (c.masked) tile.masks = masks.data();
+  tile.ahead = &c.scratch->ahead;
   SoftmaxStep(tile, part.row, state);
-}
-
-float WeightAt(const TileContext& c, int64_t i, int64_t column) {
-  const int64_t at = i * kScoreStride + column;
-  return c.weights == nullptr ? c.scores[at] : Bf16ToFloat(c.weights[at]);
 }
 
 float ValueAt(const TileContext& c, int64_t key, int64_t feature) {
   if (c.weights == nullptr) {
     return reinterpret_cast<const float*>(c.v)[key * c.dv + feature];
   }
-  const int64_t at = key / c.group * c.dv * c.group + feature * c.group + key % c.group;
+  const int64_t at = InterleavedIndex(c.group, c.dv, key, feature);
   return Bf16ToFloat(reinterpret_cast<const uint16_t*>(c.v)[at]);
 }
 
@@ -258,20 +201,13 @@ void MultiplyValues(const TileContext& c, const Part& part) {
   const int64_t at = part.row * kScoreStride + part.first;
   const void* weights = c.weights == nullptr ? static_cast<const void*>(c.scores + at)
                                              : static_cast<const void*>(c.weights + at);
-  c.kernels.output(AttendKernels::Height(part.rows), part.width())
-      .Run(weights, values, c.output + part.row * c.dv);
-  if (!finite) AddNonFinite(c, part);
-}
-
-// p of the part's rows as far as they are known: to be finished when all blocks are through.
-void KeepWeights(const TileContext& c, const Part& part) {
-  const SequencePlan& s = c.sequence;
-  const int64_t count = std::min(part.last, s.keys - part.block) - part.first;
-  for (int64_t i = part.row; i < part.row + part.rows; ++i) {
-    const int64_t row = c.tile.head * s.queries + c.tile.first_query + i;
-    float* p = s.p + row * s.keys + part.block + part.first;
-    for (int64_t j = 0; j < count; ++j) p[j] = WeightAt(c, i, part.first + j);
+  if (c.tile.queries == 1) {
+    AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.dv, c.output);
+  } else {
+    c.kernels.output(AttendKernels::Height(part.rows), part.width())
+        .Run(weights, values, c.output + part.row * c.dv);
   }
+  if (!finite) AddNonFinite(c, part);
 }
 
 // From scores to output.
@@ -288,42 +224,32 @@ void AttendPart(const TileContext& c, const Part& part, SoftmaxState* state) {
   FinishPart(c, part, state);
 }
 
-// Into the answer: the logits before the mask of the part's rows, those of hidden keys as well.
-void WriteScores(const TileContext& c, const Part& part) {
-  const SequencePlan& s = c.sequence;
-  std::array<const float*, kQueryTile> bias = {};
-  if (c.layer.position_bias() != nullptr) FillBias(c, part, /*exact=*/true, &bias);
-  const int64_t keys = std::min(part.width(), s.keys - part.block);
-  for (int64_t i = 0; i < part.rows; ++i) {
-    const int64_t row = c.tile.head * s.queries + c.tile.first_query + i;
-    TransformScores({c.scale, bias[static_cast<size_t>(i)], c.softcap}, c.scores + i * kScoreStride,
-                    keys, s.scores + row * s.keys + part.block);
-  }
-}
-
 void AttendBlock(const TileContext& c, int64_t block, SoftmaxState* state) {
   const int64_t width = std::min(kKeyBlock, c.sequence.padded_keys() - block);
   const int64_t rows = c.tile.queries;
-  const Part seen = MakePart(c, block, width, 0, rows);
+  const Part all{block, 0, rows, 0, width};
   if (c.sequence.scores != nullptr) {
-    const Part all{block, 0, rows, 0, width};
     MultiplyScores(c, all);
     WriteScores(c, all);
-    if (seen.width() > 0) FinishPart(c, all, state);
+    if (MakePart(c, block, width, 0, rows).width() > 0) FinishPart(c, all, state);
     return;
   }
-  const bool cut = c.sequence.limited() && rows > kHalfTile;
-  const Part upper = cut ? MakePart(c, block, width, 0, kHalfTile) : seen;
-  const Part lower = cut ? MakePart(c, block, width, kHalfTile, rows - kHalfTile) : seen;
-  if (upper.first == lower.first && upper.last == lower.last) {
-    AttendPart(c, seen, state);
-  } else {
-    AttendPart(c, upper, state);
-    AttendPart(c, lower, state);
+  if (!c.sequence.limited()) return AttendPart(c, all, state);
+  Part part;
+  for (int64_t row = 0; row < rows; row += kPartRows) {
+    const Part next = MakePart(c, block, width, row, std::min(kPartRows, rows - row));
+    if (row > 0 && next.first == part.first && next.last == part.last) {
+      part.rows += next.rows;
+      continue;
+    }
+    AttendPart(c, part, state);
+    part = next;
   }
+  AttendPart(c, part, state);
 }
 
-// Key blocks that some row of the tile may see: from a block's first key.
+// Keys that some row of the tile may see, from a panel's first key: blocks are counted from there,
+// so that a narrow window fits into one.
 KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
   if (!s.limited()) return {0, s.keys};
   // Every row is looked at: in a causal window with T > S the last rows of a tile may see no key.
@@ -334,7 +260,7 @@ KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
     all.begin = std::min(all.begin, range.begin);
     all.end = std::max(all.end, range.end);
   }
-  all.begin = all.begin / kKeyBlock * kKeyBlock;
+  all.begin = all.begin / kKeyPanel * kKeyPanel;
   return all;
 }
 
@@ -373,22 +299,6 @@ void WriteZ(const TileContext& c, const PassData& pass, const SoftmaxState& stat
     ScaleTo(z + i * z_width, gate, c.dv, z + i * z_width);
 }
 
-void FinishP(const TileContext& c, const SoftmaxState& state, const KeyRange& blocks,
-             const float* maxima) {
-  const SequencePlan& s = c.sequence;
-  const float unit = SoftmaxTile{.scale = c.scale, .plain = c.plain}.unit();
-  for (int64_t i = 0; i < c.tile.queries; ++i) {
-    const size_t at = static_cast<size_t>(i);
-    float* p = s.p + (c.tile.head * s.queries + c.tile.first_query + i) * s.keys;
-    const float* then = maxima + i;
-    for (int64_t block = blocks.begin; block < blocks.end; block += kKeyBlock) {
-      FinishWeights(unit, *then, state.max[at], state.sum[at], std::min(kKeyBlock, s.keys - block),
-                    p + block);
-      then += kQueryTile;
-    }
-  }
-}
-
 }  // namespace
 
 void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pass,
@@ -404,12 +314,37 @@ void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pa
   const int64_t count =
       (std::max<int64_t>(0, blocks.end - blocks.begin) + kKeyBlock - 1) / kKeyBlock;
   float* maxima = s.p == nullptr ? nullptr : scratch->maxima.Reserve<float>(count * kQueryTile);
+  if (s.p != nullptr) ClearWeights(c);
   for (int64_t b = 0; b < count; ++b) {
+    if (b > 0 && scratch->between_blocks && !scratch->between_blocks(s.member)) return;
     AttendBlock(c, blocks.begin + b * kKeyBlock, &state);
     if (maxima != nullptr) std::copy_n(state.max.data(), kQueryTile, maxima + b * kQueryTile);
   }
   WriteZ(c, *pass, state);
   if (s.p != nullptr) FinishP(c, state, blocks, maxima);
+}
+
+void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const AttendTile& next,
+                const PassData& pass, WorkerScratch* scratch) {
+  const LayerSpec& spec = layer.spec();
+  const SequencePlan& s = pass.sequences[static_cast<size_t>(next.sequence)];
+  const size_t r = static_cast<size_t>(next.head);
+  const int64_t bytes = ElementBytes(layer.attend_type());
+  const auto want = [&](const void* data, int64_t at, int64_t numbers) {
+    scratch->ahead.Want(static_cast<const char*>(data) + at * bytes, numbers * bytes);
+  };
+  scratch->ahead.Clear();
+  want(pass.q, QueriesAt(layer, pass, s, next.head) + next.first_query * spec.dk[r],
+       next.queries * spec.dk[r]);
+  const int64_t group = spec.query_to_kv[r];
+  KeyRange keys = VisibleBlocks(s, next);
+  if (next.sequence == tile.sequence && group == spec.query_to_kv[static_cast<size_t>(tile.head)]) {
+    keys.begin = std::max(keys.begin, VisibleBlocks(s, tile).end / kKeyPanel * kKeyPanel);
+  }
+  const int64_t count = RoundUp(keys.end, kKeyStep) - keys.begin;
+  const int64_t features = layer.kt_features(group), dv = layer.kv_dv(group);
+  want(pass.kt, KeysAt(layer, s, group) + keys.begin * features, count * features);
+  want(pass.v, ValuesAt(layer, s, group) + keys.begin * dv, count * dv);
 }
 
 int64_t AttendMacs(const AttentionLayer& layer, const SequencePlan& sequence,

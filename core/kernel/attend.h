@@ -21,12 +21,18 @@ struct AttendTile {
 
 // z = gate * softmax(t + mask) v for the tile, t the logits with bias and soft-cap; block of keys
 // by block of keys with a running maximum and sum a row (FlashAttention, Dao et al. 2022). Keys
-// that no row of a half tile may see are skipped, in steps of kKeyStep. Writes the tile's rows of p
+// that none of 16 rows may see are skipped, in steps of kKeyStep. Writes the tile's rows of p
 // and scores where the sequence asks for them: p is the weights that made z. Moves (dk + dv) * S
-// numbers of k and v a tile from the second-level cache and nothing else.
+// numbers of k and v a tile from the second-level cache and nothing else. Between two blocks it
+// calls `scratch->between_blocks`, which may end it there.
 // Thread-safe for different tiles.
 void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pass,
                WorkerScratch* scratch);
+
+// Tells the worker what `next` reads that `tile`, which runs before it, doesn't: its rows of q, and
+// kt and v of another sequence, key/value head or later keys. Asked for while `tile` runs.
+void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const AttendTile& next,
+                const PassData& pass, WorkerScratch* scratch);
 
 // Multiply-adds of the tile's visible blocks, for cutting work into tasks.
 int64_t AttendMacs(const AttentionLayer& layer, const SequencePlan& sequence,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/log/check.h"
 #include "absl/status/status.h"
 #include "core/kernel/quantise.h"
 #include "core/kernel/vector_ops.h"
@@ -89,7 +90,8 @@ void PackedMatrix::PackColumns(int64_t first, int64_t count, const float* weight
   const int64_t groups = row_bytes / kGroupBytes;
   std::vector<char> numbers(
       static_cast<size_t>(type_ == TileType::kF32 ? 0 : kColumnsAtOnce * row_bytes));
-  for (const Block& block : blocks_) {
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    const Block& block = blocks_[b];
     const int64_t end = std::min(first + count, block.column + block.width);
     int64_t column = std::max(first, block.column);
     for (int64_t taken = 0; column < end; column += taken) {
@@ -98,9 +100,11 @@ void PackedMatrix::PackColumns(int64_t first, int64_t count, const float* weight
       for (int64_t i = 0; i < taken && type_ != TileType::kF32; ++i) {
         ConvertColumn(column + i, source + i * depth_, numbers.data() + i * row_bytes);
       }
-      Group* panel = panels_.as<Group>() + block.offset * ElementBytes(type_) / kGroupBytes;
+      Group* panel = panels_.as<Group>();
+      if (product_count_ == 0) panel += block.offset * ElementBytes(type_) / kGroupBytes;
       Transpose32(type_ == TileType::kF32 ? static_cast<const void*>(source) : numbers.data(),
                   groups, taken, groups, panel + (column - block.column), block.width);
+      if (product_count_ > 0) KeepProducts(b, column, taken);
     }
   }
 }
@@ -205,17 +209,48 @@ const char* PackedMatrix::PanelAt(const Block& block, int64_t packed_row) const 
   return panels_.as<char>() + (block.offset + packed_row * block.width) * ElementBytes(type_);
 }
 
-void PackedMatrix::MultiplyBlock(size_t block, const TileRows& rows, float* c) const {
-  const KernelSet& set = kernel_sets_[kernel_set_[block]];
-  const Block& columns = blocks_[block];
-  const size_t row_index = static_cast<size_t>(rows.rows - 1);
-  const char* a = static_cast<const char*>(rows.data);
-  set.first[row_index]->Run(a, PanelAt(columns, 0), c);
-  for (int64_t k = kChunk; k < packed_depth_; k += kChunk) {
-    const bool whole = k + kChunk <= packed_depth_;
-    (whole ? set.later : set.last)[row_index]->Run(a + k * ElementBytes(type_), PanelAt(columns, k),
-                                                   c);
+void PackedMatrix::KeepProductsOf(const float* rows, int64_t count) {
+  CHECK(type_ == TileType::kF32 && count <= kTileRows) << count;
+  product_rows_ = rows;
+  product_count_ = count;
+  products_.resize(static_cast<size_t>(count * columns_));
+  int64_t widest = 0;
+  for (const Block& block : blocks_) widest = std::max(widest, block.width);
+  panels_ = MappedBytes(widest * packed_depth_ * ElementBytes(type_));
+}
+
+void PackedMatrix::KeepProducts(size_t block, int64_t column, int64_t count) {
+  std::vector<float> tile(static_cast<size_t>(product_count_ * ldc_));
+  MultiplyPanel(kernel_sets_[kernel_set_[block]], reinterpret_cast<const char*>(product_rows_),
+                product_count_, panels_.as<char>(), tile.data());
+  const float* from = tile.data() + (column - blocks_[block].column);
+  for (int64_t i = 0; i < product_count_; ++i) {
+    std::copy_n(from + i * ldc_, count, products_.data() + i * columns_ + column);
   }
+}
+
+void PackedMatrix::MultiplyPanel(const KernelSet& set, const char* a, int64_t rows,
+                                 const char* panel, float* c) const {
+  const size_t row_index = static_cast<size_t>(rows - 1);
+  set.first[row_index]->Run(a, panel, c);
+  for (int64_t k = kChunk; k < packed_depth_; k += kChunk) {
+    const RowKernels& kernels = k + kChunk <= packed_depth_ ? set.later : set.last;
+    kernels[row_index]->Run(a + k * ElementBytes(type_),
+                            panel + k * set.width * ElementBytes(type_), c);
+  }
+}
+
+void PackedMatrix::MultiplyBlock(size_t block, const TileRows& rows, float* c) const {
+  const Block& columns = blocks_[block];
+  if (product_count_ > 0) {
+    CHECK_EQ(rows.rows, product_count_);
+    for (int64_t i = 0; i < rows.rows; ++i) {
+      std::copy_n(products_.data() + i * columns_ + columns.column, columns.width, c + i * ldc_);
+    }
+    return;
+  }
+  MultiplyPanel(kernel_sets_[kernel_set_[block]], static_cast<const char*>(rows.data), rows.rows,
+                PanelAt(columns, 0), c);
   if (type_ == TileType::kU8S8) Dequantise(columns, rows, column_sums_.data(), c);
 }
 

@@ -62,6 +62,11 @@ class PackedMatrix {
   // Each row once and all of them, in any order, before the matrix is multiplied or shared.
   void PackColumns(int64_t first, int64_t count, const float* weights);
 
+  // Before PackColumns, of a matrix in f32: keeps its product with rows f32 [count, depth], count
+  // <= kTileRows, and not its weights, which take many times the memory. `rows` must stay until the
+  // last PackColumns. MultiplyBlock then knows the answer for these `count` rows, and only that.
+  void KeepProductsOf(const float* rows, int64_t count);
+
   // Both at once; `weights` [columns, depth].
   static absl::StatusOr<PackedMatrix> Pack(KernelPath path, TileType type,
                                            absl::Span<const float> weights,
@@ -108,6 +113,11 @@ class PackedMatrix {
   void ConvertColumn(int64_t column, const float* weights, char* out);
   void QuantiseColumn(int64_t column, const float* weights, int8_t* out);
   absl::Status MakeKernels(KernelPath path, int64_t ldc);
+  // c [rows, width of the set] = a times a panel of that width.
+  void MultiplyPanel(const KernelSet& set, const char* a, int64_t rows, const char* panel,
+                     float* c) const;
+  // Columns [column, column + count) of a block, whose weights lie in panels_, into products_.
+  void KeepProducts(size_t block, int64_t column, int64_t count);
   const char* PanelAt(const Block& block, int64_t packed_row) const;
   // C of int8 from s32 to f32. `sums` are those of the depth that was multiplied: [columns].
   void Dequantise(const Block& block, const TileRows& rows, const int32_t* sums, float* c) const;
@@ -126,6 +136,11 @@ class PackedMatrix {
   std::vector<int32_t> column_sums_;  // int8: [columns] of the 8-bit numbers
   std::vector<int32_t> part_sums_;    // int8: [parts, columns]
   MappedBytes panels_;
+
+  // See KeepProductsOf.
+  const float* product_rows_ = nullptr;  // [product_count_, depth]
+  int64_t product_count_ = 0;            // 0: the weights are kept
+  std::vector<float> products_;          // [product_count_, columns]
 };
 
 // Kernels for rows 1…kTileRows of C [rows, n] (+)= A [rows, k] B [k, n]; index rows - 1.

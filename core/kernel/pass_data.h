@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
 #include "core/base/memory.h"
 #include "core/kernel/attend_kernels.h"
+#include "core/kernel/lines_ahead.h"
 #include "core/kernel/packed_matrix.h"
 
 namespace headwise {
@@ -49,6 +51,13 @@ struct SequencePlan {
   float* scores = nullptr;  // [H, T, S] or null
 
   int64_t padded_keys() const { return PadKeys(keys); }
+  bool masked() const { return keep != nullptr || additive != nullptr; }
+  // The user's mask hides the key from the row of the head; only where `masked`.
+  bool HiddenByUser(int64_t head, int64_t query, int64_t key) const {
+    const int64_t at = head * mask_head_stride + query * mask_row_stride + key;
+    if (keep != nullptr && keep[at] == (keep_is_drop ? 1 : 0)) return true;
+    return additive != nullptr && additive[at] == -std::numeric_limits<float>::infinity();
+  }
   bool limited() const { return causal || window >= 0; }  // by order: not every row sees every key
 
   KeyRange Visible(int64_t row) const {
@@ -95,15 +104,22 @@ struct PassData {
 
 // A worker's own buffers, reused from task to task.
 struct WorkerScratch {
-  RowScratch input;  // rows of x or z in the numbers of the weights
-  Scratch tile;      // [kTileRows, tile_stride]
-  Scratch scores;    // [kQueryTile, kKeyBlock]
-  Scratch weights;   // [kQueryTile, kKeyBlock] in bf16
-  Scratch bias;      // [kQueryTile, kKeyBlock]
-  Scratch output;    // [kQueryTile, dv]
-  Scratch values;    // [kKeyBlock, dv]: a block of v made finite
-  Scratch maxima;    // [key blocks, kQueryTile]
-  Scratch rows;      // z of an ablation; contributions of a Gram tile; k in bf16
+  int64_t next_task = -1;  // the worker's next one of this stage; -1: not known, or none
+  LinesAhead ahead;        // what the worker's next tile reads
+  RowScratch input;        // rows of x or z in the numbers of the weights
+  Scratch tile;            // [kTileRows, tile_stride]
+  Scratch scores;          // [kQueryTile, kKeyBlock]
+  Scratch weights;         // [kQueryTile, kKeyBlock] in bf16
+  Scratch bias;            // [kQueryTile, kKeyBlock]
+  Scratch output;          // [kQueryTile, dv]
+  Scratch values;          // [kKeyBlock, dv]: a block of v made finite
+  Scratch maxima;          // [key blocks, kQueryTile]
+  Scratch rows;            // z of an ablation; contributions of a Gram tile; k in bf16
+
+  // Called between two key blocks of a tile with the tile's SequencePlan::member: other work may
+  // run on this worker meanwhile. False: nobody waits for the tile, it is left as it is. Empty:
+  // tiles run through.
+  std::function<bool(int64_t member)> between_blocks;
 };
 
 // Sequence that query (or key) row `row` belongs to.

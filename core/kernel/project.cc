@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/kernel/head_places.h"
 
 namespace headwise {
 namespace {
@@ -137,8 +138,8 @@ void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t r
     if (!keys) {
       for (size_t h = 0; h < spec.dk.size(); ++h) {
         const int64_t dk = spec.dk[h];
-        ScaleNumbers(type, pass->q, layer.q_offsets()[h] * pass->query_rows + i * dk, 1, dk,
-                     factor);
+        const int64_t at = layer.q_offsets()[h] * pass->query_rows + i * dk;
+        ScaleNumbers(type, pass->q, at, 1, dk, factor);
       }
       continue;
     }
@@ -148,9 +149,7 @@ void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t r
     const int64_t panel_width = std::min(kKeyPanel, s.padded_keys() - panel);
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t features = layer.kt_features(h);
-      const int64_t at = s.key_slot * layer.kt_width() +
-                         layer.kt_offsets()[static_cast<size_t>(h)] * s.padded_keys() +
-                         panel * features + (key - panel) * group;
+      const int64_t at = KeysAt(layer, s, h) + panel * features + (key - panel) * group;
       for (int64_t d = 0; d < features; d += group) {
         ScaleNumbers(type, pass->kt, at + d * panel_width, 1, group, factor);
       }

@@ -46,12 +46,6 @@ void ToBf16Impl(const float* in, int64_t count, uint16_t* out) {
              db, place + i, rest);
 }
 
-void FromBf16Impl(const uint16_t* in, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
-  }
-}
-
 float LargestMagnitudeImpl(const float* in, int64_t count) {
   // The bits of a magnitude grow with it, and those of a NaN are above all numbers.
   const hn::CappedTag<int32_t, 16> di;
@@ -121,17 +115,12 @@ HWY_AFTER_NAMESPACE();
 namespace headwise {
 
 HWY_EXPORT(ToBf16Impl);
-HWY_EXPORT(FromBf16Impl);
 HWY_EXPORT(LargestMagnitudeImpl);
 HWY_EXPORT(QuantiseRowImpl);
 HWY_EXPORT(DequantiseRowImpl);
 
 void ToBf16(const float* in, int64_t count, uint16_t* out) {
   HWY_DYNAMIC_DISPATCH(ToBf16Impl)(in, count, out);
-}
-
-void FromBf16(const uint16_t* in, int64_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(FromBf16Impl)(in, count, out);
 }
 
 float QuantiseScale(float largest) {

@@ -9,7 +9,6 @@ namespace headwise {
 
 // Rounds to nearest even, ties included; NaN stays NaN, what is too large becomes infinity.
 void ToBf16(const float* in, int64_t count, uint16_t* out);
-void FromBf16(const uint16_t* in, int64_t count, float* out);
 
 // The scale of 8-bit numbers q = round(x / scale), |q| <= 127, for values up to `largest`: 0 for
 // none above 0, NaN where they aren't finite (a row without numbers has no numbers to give).

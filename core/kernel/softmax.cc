@@ -23,6 +23,10 @@ using FloatVec = hn::Vec<FloatTag>;
 using Bf16Tag = hn::Repartition<hwy::bfloat16_t, FloatTag>;
 
 constexpr float kLog2E = 1.44269504088896341f;
+// Lines that a row asks for ahead. With dk = dv = 64 in f32 a head's q, kt and v are as many as its
+// rows ask for while they see one block of keys.
+constexpr int64_t kLinesARow = 12;
+
 constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 
 // 1.5 * 2^23 + 127: adding it to a small number leaves the number's nearest integer, plus the bias
@@ -46,15 +50,17 @@ HWY_INLINE FloatVec Exp2Fraction(FloatTag d, FloatVec f) {
   return hn::MulAdd(p, f, hn::Set(d, 1.0f));
 }
 
-// 2^x for x <= 0, and a little above for rounding; below 2^-126 exactly 0; NaN stays NaN.
+// 2^x for x <= 0, and a little above for rounding; below -126.5 exactly 0; NaN stays NaN, for which
+// the order of Max's arguments matters (x86: of a NaN and a number the second).
 template <bool kAccurate>
 HWY_INLINE FloatVec Exp2(FloatTag d, FloatVec x) {
   const hn::RebindToUnsigned<FloatTag> du;
-  const auto tiny = hn::Lt(x, hn::Set(d, -126.0f));
+  // From here down the exponent is 0, and so the power of two that it stands for.
+  x = hn::Max(hn::Set(d, -127.0f), x);
   const FloatVec shifted = hn::Add(x, hn::Set(d, kRoundToExponent));
   const FloatVec f = hn::Sub(x, hn::Sub(shifted, hn::Set(d, kRoundToExponent)));
   const FloatVec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
-  return hn::IfThenZeroElse(tiny, hn::Mul(Exp2Fraction<kAccurate>(d, f), power));
+  return hn::Mul(Exp2Fraction<kAccurate>(d, f), power);
 }
 
 // tanh(x) = sign(x) (1 - e) / (1 + e) with e = exp(-2 |x|); near 0, where that cancels, the first
@@ -188,7 +194,13 @@ HWY_INLINE float ExpRow(const SoftmaxTile& tile, int64_t row, float max) {
     return hn::IfThenElseZero(Visible(d, j, begin, end), p);
   };
   int64_t j = 0;
-  for (; j + 2 * lanes <= tile.width; j += 2 * lanes) sink.Put(j, weight(j), weight(j + lanes));
+  for (; j + 2 * lanes <= tile.width; j += 2 * lanes) {
+    if (kWhole) {  // the row that MaxOfFour reads next comes from the second-level cache
+      __builtin_prefetch(scores + 4 * tile.stride + j);
+      __builtin_prefetch(scores + 4 * tile.stride + j + lanes);
+    }
+    sink.Put(j, weight(j), weight(j + lanes));
+  }
   if (j < tile.width) sink.PutLast(j, weight(j));
   return sink.Sum();
 }
@@ -246,6 +258,10 @@ HWY_INLINE void TakeSum(float block_sum, size_t row, SoftmaxState* state) {
   state->sum[row] = state->sum[row] * state->factor[row] + block_sum;
 }
 
+HWY_INLINE void AskAhead(const SoftmaxTile& tile) {
+  if (tile.ahead != nullptr) tile.ahead->Ask(kLinesARow);
+}
+
 template <bool kBf16>
 void StepRow(const SoftmaxTile& tile, int64_t row, size_t at, SoftmaxState* state) {
   const int32_t begin = tile.begin[row], end = tile.end[row];
@@ -274,6 +290,7 @@ void StepRows(const SoftmaxTile& tile, int64_t first_row, SoftmaxState* state) {
     }
     if (!four_whole) {
       StepRow<kBf16>(tile, row, at, state);
+      AskAhead(tile);
       ++row;
       continue;
     }
@@ -283,6 +300,7 @@ void StepRows(const SoftmaxTile& tile, int64_t first_row, SoftmaxState* state) {
     for (size_t i = 0; i < 4; ++i) {
       TakeSum(ExpRow<kBf16, /*kWhole=*/true>(tile, row + static_cast<int64_t>(i), max[i]), at + i,
               state);
+      AskAhead(tile);
     }
     row += 4;
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/kernel/lines_ahead.h"
 #include "core/kernel/tile_sizes.h"
 
 namespace headwise {
@@ -64,6 +65,8 @@ struct SoftmaxTile {
   const float* const* bias = nullptr;  // [rows]: from column 0 of each row; null: none
   float softcap = 0.0f;
   const RowMask* masks = nullptr;  // [rows]; null: none
+
+  LinesAhead* ahead = nullptr;  // asked for between rows; null: nothing
 };
 
 // Takes the tile into rows [first_row, first_row + tile.rows) of `state`: new maxima, sums, and the

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/base/dtype.h"
+#include "core/kernel/head_places.h"
 #include "core/kernel/project.h"
 
 namespace headwise {
@@ -13,16 +14,10 @@ namespace {
 // The largest f32 that rounds to a finite bf16.
 constexpr float kLargestForBf16 = std::bit_cast<float>(0x7F7F7FFFu);
 
-// Index of (key, feature) in a head's interleaved [keys / g, width, g].
-int64_t Interleaved(int64_t group, int64_t width, int64_t key, int64_t feature) {
-  return key / group * width * group + feature * group + key % group;
-}
-
 float* HeadOfV(const AttentionLayer& layer, int64_t group, const SequencePlan& s,
                const PassData& pass) {
-  const int64_t at = s.key_slot * layer.v_width() +
-                     layer.v_offsets()[static_cast<size_t>(group)] * s.padded_keys();
-  char* v = static_cast<char*>(pass.v) + at * ElementBytes(layer.attend_type());
+  char* v =
+      static_cast<char*>(pass.v) + ValuesAt(layer, s, group) * ElementBytes(layer.attend_type());
   return reinterpret_cast<float*>(v);
 }
 
@@ -38,7 +33,7 @@ void StoreValuesAsBf16(const HeadRows& values, uint16_t* head) {
       continue;
     }
     for (int64_t d = 0; d < rows.width; ++d) {
-      head[Interleaved(2, rows.width, key, d)] = FloatToBf16(rows.row(i)[d]);
+      head[InterleavedIndex(2, rows.width, key, d)] = FloatToBf16(rows.row(i)[d]);
     }
     ++i;
   }
@@ -48,8 +43,7 @@ void StoreValuesAsBf16(const HeadRows& values, uint16_t* head) {
 
 void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& rows, PassData* pass) {
   const int64_t dk = rows.rows.width;
-  const int64_t at = layer.q_offsets()[static_cast<size_t>(head)] * pass->query_rows +
-                     (rows.sequence->q_row + rows.first) * dk;
+  const int64_t at = QueriesAt(layer, *pass, *rows.sequence, head) + rows.first * dk;
   if (layer.attend_type() == TileType::kBf16) {
     StoreRowsAsBf16(rows.rows, dk, static_cast<uint16_t*>(pass->q) + at);
   } else {
@@ -76,9 +70,7 @@ void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows,
     source_stride = words;
   }
   auto* kt = static_cast<uint32_t*>(pass->kt);
-  kt += (s.key_slot * layer.kt_width() +
-         layer.kt_offsets()[static_cast<size_t>(group)] * s.padded_keys()) *
-        ElementBytes(layer.attend_type()) / 4;
+  kt += KeysAt(layer, s, group) * ElementBytes(layer.attend_type()) / 4;
   for (int64_t i = 0; i < rows.rows.rows;) {
     const int64_t key = rows.first + i;
     const int64_t panel = key / kKeyPanel * kKeyPanel;
@@ -113,7 +105,7 @@ void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& row
   }
   for (int64_t key = s.keys; key < s.padded_keys(); ++key) {
     for (int64_t d = 0; d < dv; ++d) {
-      reinterpret_cast<uint16_t*>(head)[Interleaved(2, dv, key, d)] = 0;
+      reinterpret_cast<uint16_t*>(head)[InterleavedIndex(2, dv, key, d)] = 0;
     }
   }
 }
@@ -126,30 +118,30 @@ void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, co
     return reduced ? Bf16ToFloat(static_cast<const uint16_t*>(data)[at])
                    : static_cast<const float*>(data)[at];
   };
-  const size_t h = static_cast<size_t>(head);
   if (role == ProjectionRole::kQ) {
-    const int64_t dk = layer.spec().dk[h];
-    const int64_t at = layer.q_offsets()[h] * pass.query_rows + s.q_row * dk;
+    const int64_t dk = layer.spec().dk[static_cast<size_t>(head)];
+    const int64_t at = QueriesAt(layer, pass, s, head);
     for (int64_t t = 0; t < s.queries; ++t) {
       for (int64_t d = 0; d < dk; ++d) out[t * stride + d] = number(pass.q, at + t * dk + d);
     }
   } else if (role == ProjectionRole::kK) {
-    const int64_t at = s.key_slot * layer.kt_width() + layer.kt_offsets()[h] * s.padded_keys();
+    const int64_t at = KeysAt(layer, s, head);
     for (int64_t key = 0; key < s.keys; ++key) {
       const int64_t panel = key / kKeyPanel * kKeyPanel;
       const int64_t width = std::min(kKeyPanel, s.padded_keys() - panel);
       const int64_t begin = at + panel * layer.kt_features(head);
       for (int64_t d = 0; d < layer.kv_dk(head); ++d) {
         // The roles of key and feature are changed: features lie in groups.
-        out[key * stride + d] = number(pass.kt, begin + Interleaved(group, width, d, key - panel));
+        out[key * stride + d] =
+            number(pass.kt, begin + InterleavedIndex(group, width, d, key - panel));
       }
     }
   } else {
-    const int64_t at = s.key_slot * layer.v_width() + layer.v_offsets()[h] * s.padded_keys();
+    const int64_t at = ValuesAt(layer, s, head);
     const int64_t dv = layer.kv_dv(head);
     for (int64_t key = 0; key < s.keys; ++key) {
       for (int64_t d = 0; d < dv; ++d) {
-        out[key * stride + d] = number(pass.v, at + Interleaved(group, dv, key, d));
+        out[key * stride + d] = number(pass.v, at + InterleavedIndex(group, dv, key, d));
       }
     }
   }

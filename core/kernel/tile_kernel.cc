@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/dtype.h"
 #include "core/base/mutex.h"
 
 namespace headwise {
@@ -167,8 +168,9 @@ class WidenedKernel : public TileKernel {
     }
     const int64_t group = Interleave(shape_.type);
     for (int64_t i = 0; i < k; ++i) {
-      const int64_t row = i / group * shape_.ldb * group + i % group;
-      for (int64_t j = 0; j < n; ++j) wide_b[i * n + j] = ElementOfB(b, row + j * group);
+      for (int64_t j = 0; j < n; ++j) {
+        wide_b[i * n + j] = ElementOfB(b, InterleavedIndex(group, shape_.ldb, i, j));
+      }
     }
     product_.Run(wide_a, wide_b, wide_c);
     if (shape_.type == TileType::kBf16) {
@@ -180,16 +182,14 @@ class WidenedKernel : public TileKernel {
 
  private:
   float ElementOfA(const void* a, int64_t i) const {
-    if (shape_.type == TileType::kBf16) return FromBf16(static_cast<const uint16_t*>(a)[i]);
+    if (shape_.type == TileType::kBf16) return Bf16ToFloat(static_cast<const uint16_t*>(a)[i]);
     return static_cast<float>(static_cast<const uint8_t*>(a)[i] - 128);
   }
 
   float ElementOfB(const void* b, int64_t i) const {
-    if (shape_.type == TileType::kBf16) return FromBf16(static_cast<const uint16_t*>(b)[i]);
+    if (shape_.type == TileType::kBf16) return Bf16ToFloat(static_cast<const uint16_t*>(b)[i]);
     return static_cast<float>(static_cast<const int8_t*>(b)[i]);
   }
-
-  static float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
   void Add(const float* product, float* c) const {
     for (int64_t i = 0; i < shape_.m; ++i) {
@@ -268,7 +268,7 @@ bool RightNumbers(const TileKernel& kernel, const TileShape& s) {
   }
   for (int64_t k = 0; k < s.k; ++k) {
     for (int64_t n = 0; n < s.n; ++n) {
-      const size_t at = static_cast<size_t>(k / group * s.ldb * group + n * group + k % group);
+      const size_t at = static_cast<size_t>(InterleavedIndex(group, s.ldb, k, n));
       b8[at] = static_cast<int8_t>(n % 2 == 0 ? 127 : -(k % 4));
       b32[at] = static_cast<float>(b8[at]);
       b16[at] = static_cast<uint16_t>(std::bit_cast<uint32_t>(b32[at]) >> 16);

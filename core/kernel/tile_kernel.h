@@ -24,9 +24,13 @@ constexpr int64_t ElementBytes(TileType type) {
   return type == TileType::kF32 ? 4 : type == TileType::kBf16 ? 2 : 1;
 }
 
-// Rows of B that lie interleaved, 32 bits a column: row k, column n is element
-// (k / g) * ldb * g + n * g + k % g. The last group of rows is filled up with zeros.
+// Rows of B that lie interleaved, 32 bits a column. The last group of rows is filled up with zeros.
 constexpr int64_t Interleave(TileType type) { return 4 / ElementBytes(type); }
+
+// Which element (row, column) of a matrix is whose rows lie `group` by `group`, `ldb` columns each.
+constexpr int64_t InterleavedIndex(int64_t group, int64_t ldb, int64_t row, int64_t column) {
+  return row / group * ldb * group + column * group + row % group;
+}
 
 // A [m, k] row-major, B [k, n] interleaved, C [m, n] row-major of f32 or s32; leading dimensions in
 // elements.

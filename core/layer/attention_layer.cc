@@ -92,6 +92,13 @@ void AttentionLayer::PackRows(WeightMatrix matrix, int64_t first, int64_t count,
   }
 }
 
+void AttentionLayer::KeepProjectionsOf(const float* x, const float* memory, int64_t count) {
+  wq_.KeepProductsOf(x, count);
+  wkv_.KeepProductsOf(memory, count);
+}
+
+void AttentionLayer::KeepOutputsOf(const float* z, int64_t count) { wo_.KeepProductsOf(z, count); }
+
 absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Create(
     LayerInfo info, const LayerMatrices& matrices, KernelPath path) {
   auto layer = Prepare(std::move(info), matrices, path);

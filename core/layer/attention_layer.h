@@ -33,6 +33,12 @@ class AttentionLayer {
   // Rows [first, first + count) of a matrix, f32. Each row once, before the layer is shared.
   void PackRows(WeightMatrix matrix, int64_t first, int64_t count, const float* rows);
 
+  // Before the rows come, of a layer in f32: it is to answer one input only, f32 x [count, D] and
+  // memory [count, d_memory], and keeps the products with it instead of the weights. What wo meets
+  // is known when the other matrices are through: z [count, sum of dv], before the first row of wo.
+  void KeepProjectionsOf(const float* x, const float* memory, int64_t count);
+  void KeepOutputsOf(const float* z, int64_t count);
+
   // Both at once.
   static absl::StatusOr<std::shared_ptr<AttentionLayer>> Create(LayerInfo info,
                                                                 const LayerMatrices& matrices,

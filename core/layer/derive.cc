@@ -8,15 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/rules.h"
 
 namespace headwise {
 namespace {
 
 size_t Index(int64_t value) { return static_cast<size_t>(value); }
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 absl::StatusOr<int64_t> FindHead(const LayerSpec& spec, int64_t id) {
   const auto found = std::find(spec.head_ids.begin(), spec.head_ids.end(), id);
@@ -164,6 +161,19 @@ void AddFused(const LayerParts& layer, DerivedLayer* out) {
             out);
 }
 
+// W_O's columns of head `r` (axis index) times a gate.
+void ScaleOutput(int64_t r, double gate, LayerParts* layer) {
+  const LayerSpec& spec = layer->spec;
+  int64_t column = 0;
+  for (int64_t before = 0; before < r; ++before) column += spec.dv[Index(before)];
+  for (int64_t o = 0; o < spec.d_out; ++o) {
+    for (int64_t d = 0; d < spec.dv[Index(r)]; ++d) {
+      float& weight = layer->matrices.wo[Index(o * spec.z_width() + column + d)];
+      weight = static_cast<float>(gate * static_cast<double>(weight));
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<LayerParts> PruneHeads(const LayerParts& layer, const std::vector<int64_t>& ids) {
@@ -215,7 +225,6 @@ absl::StatusOr<LayerParts> FoldGates(LayerParts layer,
                                      const std::vector<std::pair<int64_t, double>>& gates,
                                      absl::Span<const float> output_bias) {
   const LayerSpec& spec = layer.spec;
-  const int64_t width = spec.z_width();
   std::set<int64_t> seen;
   for (const auto& [id, gate] : gates) {
     const absl::StatusOr<int64_t> head = FindHead(spec, id);
@@ -224,14 +233,7 @@ absl::StatusOr<LayerParts> FoldGates(LayerParts layer,
     if (!seen.insert(id).second) {
       return Invalid("gates", "must name each head once", absl::StrCat(id));
     }
-    int64_t column = 0;
-    for (int64_t r = 0; r < *head; ++r) column += spec.dv[Index(r)];
-    for (int64_t o = 0; o < spec.d_out; ++o) {
-      for (int64_t d = 0; d < spec.dv[Index(*head)]; ++d) {
-        float& weight = layer.matrices.wo[Index(o * width + column + d)];
-        weight = static_cast<float>(gate * static_cast<double>(weight));
-      }
-    }
+    ScaleOutput(*head, gate, &layer);
   }
   if (output_bias.empty()) return layer;
   if (static_cast<int64_t>(output_bias.size()) != spec.d_out) {
@@ -240,6 +242,14 @@ absl::StatusOr<LayerParts> FoldGates(LayerParts layer,
   }
   layer.matrices.bo.resize(Index(spec.d_out), 0.0f);
   for (size_t o = 0; o < output_bias.size(); ++o) layer.matrices.bo[o] += output_bias[o];
+  return layer;
+}
+
+LayerParts FoldOwnGates(LayerParts layer) {
+  for (size_t r = 0; r < layer.spec.gates.size(); ++r) {
+    ScaleOutput(static_cast<int64_t>(r), static_cast<double>(layer.spec.gates[r]), &layer);
+  }
+  layer.spec.gates.clear();
   return layer;
 }
 

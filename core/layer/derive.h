@@ -41,6 +41,10 @@ absl::StatusOr<LayerParts> FoldGates(LayerParts layer,
                                      const std::vector<std::pair<int64_t, double>>& gates,
                                      absl::Span<const float> output_bias);
 
+// The same with the layer's own gates, which it no longer has then. A gate of 0 multiplies from now
+// on: NaN and infinity in z are no longer left out.
+LayerParts FoldOwnGates(LayerParts layer);
+
 struct DerivedTensor {
   TensorRole role = TensorRole::kQWeight;
   std::string name;

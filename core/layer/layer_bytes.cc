@@ -32,12 +32,6 @@ int64_t ParameterBytes(const LayerSpec& spec, const LayerVectors& v, DType dtype
   return (weights + static_cast<int64_t>(biases)) * static_cast<int64_t>(DTypeBytes(dtype));
 }
 
-int64_t ParameterBytes(const std::vector<RoleTensor>& tensors) {
-  int64_t elements = 0;
-  for (const RoleTensor& tensor : tensors) elements += tensor.view.elements();
-  return elements * static_cast<int64_t>(sizeof(float));
-}
-
 absl::Status LayerBytes::Take(int64_t bytes, int64_t budget) {
   bytes_ = bytes;
   const int64_t together = used_->fetch_add(bytes) + bytes;
@@ -47,11 +41,6 @@ absl::Status LayerBytes::Take(int64_t bytes, int64_t budget) {
                              " bytes of parameters (--layer-budget-bytes), unload some or retry "
                              "later; was ",
                              together - bytes, " and ", bytes, " more"));
-}
-
-void LayerBytes::Keep(int64_t bytes) {
-  used_->fetch_sub(bytes_ - bytes);
-  bytes_ = bytes;
 }
 
 }  // namespace headwise

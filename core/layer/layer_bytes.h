@@ -21,11 +21,8 @@ CountShape ShapeOf(const LayerSpec& spec, const LayerVectors& vectors);
 // Parameters with biases in `dtype`, unpadded.
 int64_t ParameterBytes(const LayerSpec& spec, const LayerVectors& v, DType dtype);
 
-// Bytes that the tensors take as f32: what a layer needs while it loads, also in reduced numbers.
-int64_t ParameterBytes(const std::vector<RoleTensor>& tensors);
-
-// Part of the memory for layers, held by a layer or by its load. `used` is what all of them hold.
-// Calls from one thread at a time; `used` is shared.
+// Part of the memory for layers, held by a layer from the start of its load on. `used` is what all
+// of them hold. Calls from one thread at a time; `used` is shared.
 class LayerBytes {
  public:
   explicit LayerBytes(std::atomic<int64_t>* used) : used_(used) {}
@@ -35,9 +32,6 @@ class LayerBytes {
 
   // RESOURCE_EXHAUSTED beyond `budget`; 0: none. Once.
   absl::Status Take(int64_t bytes, int64_t budget);
-
-  // Once loaded: what of it stays.
-  void Keep(int64_t bytes);
 
  private:
   std::atomic<int64_t>* const used_;

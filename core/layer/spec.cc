@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/base/rules.h"
 #include "core/layer/spec_rules.h"
 
 namespace headwise {
@@ -15,10 +16,6 @@ namespace {
 
 constexpr int64_t kMaxWindow = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxHeadId = std::numeric_limits<int32_t>::max();
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return spec_rules::Invalid(field, rule, was);
-}
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();

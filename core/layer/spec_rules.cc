@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/rules.h"
 
 namespace headwise::spec_rules {
 namespace {
@@ -136,10 +137,6 @@ absl::Status CheckBuckets(const PositionBiasSpec& bias) {
 }
 
 }  // namespace
-
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", rule, "; was ", was));
-}
 
 absl::Status ResolveRope(LayerSpec* spec) {
   if (!spec->rope.has_value()) return absl::OkStatus();

@@ -4,13 +4,9 @@
 #define HEADWISE_CORE_LAYER_SPEC_RULES_H_
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "core/layer/spec.h"
 
 namespace headwise::spec_rules {
-
-// INVALID_ARGUMENT "field: rule; was VALUE".
-absl::Status Invalid(absl::string_view field, absl::string_view rule, absl::string_view was);
 
 // Fills rope.dims in and checks what every scaling needs; dk is resolved.
 absl::Status ResolveRope(LayerSpec* spec);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layer/store.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/rules.h"
 
 namespace headwise {
 namespace {
-
-constexpr size_t kMaxNameBytes = 128;
 
 absl::Status NotFound(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat("layer: must be a loaded layer; was \"", name, "\""));
@@ -19,12 +16,8 @@ absl::Status NotFound(absl::string_view name) {
 }  // namespace
 
 absl::Status LayerStore::CheckName(absl::string_view name) {
-  const bool good = !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                      return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
-                    });
-  if (good) return absl::OkStatus();
-  const absl::string_view shown = name.substr(0, kMaxNameBytes);
+  if (IsPlainName(name)) return absl::OkStatus();
+  const absl::string_view shown = name.substr(0, kMaxPlainNameBytes);
   return absl::InvalidArgumentError(absl::StrCat(
       "name: must match [A-Za-z0-9._-]{1,128} without a leading dot; was \"", shown, "\""));
 }

@@ -15,9 +15,13 @@ namespace {
 
 // Rows that are taken at once: whole panels of a packed matrix, and about as much as the
 // second-level cache holds, so that rows are packed before they leave it.
-int64_t RowsAtOnce(int64_t depth) {
+int64_t RowsAtOnce(Orientation orientation, int64_t rows, int64_t depth) {
   constexpr int64_t kBytes = 1 << 20, kPanelRows = 64;
-  return RoundUp(std::max<int64_t>(1, kBytes / (depth * 4)), kPanelRows);
+  int64_t at_once = kBytes / (depth * 4);
+  // Of in x out a piece of every stored row is read each time: few times, so that pieces are long,
+  // and not in one go, which would take the tensor's bytes again.
+  if (orientation == Orientation::kInOut) at_once = std::max(at_once, rows / 16);
+  return RoundUp(std::max<int64_t>(1, at_once), kPanelRows);
 }
 
 bool IsPlainF32(DType dtype, const void* data) {
@@ -62,22 +66,19 @@ class RowReader {
     return rows_as_floats_.data();
   }
 
-  // A tensor stored in x out has a piece of each of our rows in every one of its own: it is read
-  // whole.
+  // A tensor stored in x out has a piece of each of our rows in every one of its own.
   absl::StatusOr<const float*> NextStoredColumns(int64_t count) {
-    const char* stored = static_cast<const char*>(tensor_.view.data);
-    if (stored == nullptr) {
-      if (stored_.empty()) {
-        stored_.resize(tensor_.view.bytes());
-        if (absl::Status read = tensor_.read(0, absl::MakeSpan(stored_)); !read.ok()) return read;
-      }
-      stored = stored_.data();
-    }
     columns_.resize(static_cast<size_t>(count * depth_));
-    TensorView line{tensor_.view.dtype, {count}, nullptr};
+    stored_.resize(static_cast<size_t>(count * element_bytes_));
+    TensorView piece{tensor_.view.dtype, {count}, stored_.data()};
     for (int64_t k = 0; k < depth_; ++k) {
-      line.data = stored + (k * rows_ + next_) * element_bytes_;
-      absl::Status status = ConvertToFloat(line, tensor_.name, columns_.data() + k * count);
+      const int64_t offset = (k * rows_ + next_) * element_bytes_;
+      if (tensor_.view.data != nullptr) {
+        piece.data = static_cast<const char*>(tensor_.view.data) + offset;
+      } else if (absl::Status read = tensor_.read(offset, absl::MakeSpan(stored_)); !read.ok()) {
+        return read;
+      }
+      absl::Status status = ConvertToFloat(piece, tensor_.name, columns_.data() + k * count);
       if (!status.ok()) return status;
     }
     rows_as_floats_.resize(columns_.size());
@@ -96,7 +97,7 @@ class RowReader {
 absl::Status TakeStored(const LayerSpec& spec, const StoredWeight& weight, const RoleTensor& tensor,
                         TakeRows take) {
   RowReader reader(tensor, spec.orientation, weight.rows, weight.depth);
-  const int64_t at_once = RowsAtOnce(weight.depth);
+  const int64_t at_once = RowsAtOnce(spec.orientation, weight.rows, weight.depth);
   for (const WeightStretch& stretch : weight.stretches) {
     for (int64_t done = 0; done < stretch.rows;) {
       const int64_t count = std::min(at_once, stretch.rows - done);

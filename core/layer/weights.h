@@ -53,8 +53,8 @@ struct RoleTensor {
   // Which head's row of a QK-norm this is, where each head has a tensor of its own [dk]; -1: the
   // tensor is the whole role.
   int64_t head = -1;
-  // Gives the bytes front to back, each once: a layer is packed while its weights are read, so that
-  // they are never in memory whole.
+  // Gives a stretch of the bytes, each of them once: a layer is packed while its weights are read,
+  // so that they are never in memory whole.
   ReadTensorBytes read = nullptr;
 };
 

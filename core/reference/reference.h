@@ -1,40 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention layer in float64 and plain loops: slow, simple, and what every kernel must agree
-// with. It shares no code with them. Read reference.cc from the bottom to see what a layer does.
+// with. It shares no code with them. StagedLayer computes it, stage by stage.
 #ifndef HEADWISE_CORE_REFERENCE_REFERENCE_H_
 #define HEADWISE_CORE_REFERENCE_REFERENCE_H_
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "core/layer/spec.h"
 #include "core/layer/weights.h"
-#include "core/request.h"
+#include "core/reference/reference_input.h"
+#include "core/reference/staged_layer.h"
 
 namespace headwise {
-
-// A request's numbers with every default filled in.
-struct ReferenceInput {
-  std::vector<double> x;         // [N, D]
-  std::vector<int64_t> lengths;  // [B] T of each sequence
-  std::vector<double> memory;    // [M, d_memory]: what enters k and v; a copy of x without one
-  std::vector<int64_t> memory_lengths;    // [B] S of each sequence
-  std::vector<int64_t> positions;         // [N] of the queries, for RoPE
-  std::vector<int64_t> memory_positions;  // [M] of the keys
-  bool causal = false;
-  bool bottom_right = false;  // anchors the causal triangle at the last key
-  std::optional<int64_t> window;
-  MaskKind mask_kind = MaskKind::kUnspecified;  // unspecified: no user mask
-  MaskForm mask_form = MaskForm::kKey;
-  std::vector<double> mask;  // as MaskInput::tensor; booleans as 0 and 1
-};
-
-// Reads `input` for the resolved `spec`. It checks only what it needs so as not to read out of
-// bounds; the rules for requests are the engine's. INVALID_ARGUMENT.
-absl::StatusOr<ReferenceInput> ReadReferenceInput(const LayerSpec& spec,
-                                                  const AttentionInput& input);
 
 // One sequence. R is the number of query rows computed: T, or those that ReferenceOptions chose.
 struct ReferenceSequence {
@@ -70,44 +48,7 @@ class ReferenceLayer {
                                      const ReferenceOptions& options = {}) const;
 
  private:
-  struct Sequence;  // where a sequence lies in the packed input
-  struct Projection {
-    std::vector<double> weight;  // [in, out]
-    std::vector<double> bias;    // [out]
-  };
-
-  static Projection MakeProjection(const std::vector<float>& weight, const std::vector<float>& bias,
-                                   int64_t in_width, int64_t out_width);
-  ReferenceSequence RunSequence(const ReferenceInput& input, const ReferenceOptions& options,
-                                const Sequence& sequence) const;
-  // A QK-norm's weights for q or k; empty: none.
-  struct Norm {
-    std::vector<float> weight, bias;
-  };
-  void Clip(std::vector<double>* features) const;
-  void Normalise(const Norm& norm, const std::vector<int64_t>& head_begins,
-                 std::vector<double>* features) const;
-  void Rotate(const std::vector<int64_t>& positions, double length,
-              const std::vector<int64_t>& head_begins, std::vector<double>* features) const;
-  static double PositionLength(const ReferenceInput& input, const Sequence& sequence);
-  double Score(int64_t head, double dot, int64_t query_position, int64_t key_position) const;
-  double MaskTerm(const ReferenceInput& input, const Sequence& sequence, int64_t head,
-                  int64_t query, int64_t key) const;
-  void Attend(const ReferenceInput& input, const Sequence& sequence, int64_t head, int64_t row,
-              ReferenceSequence* out) const;
-  void Gate(const std::vector<double>& gates, const Sequence& sequence,
-            ReferenceSequence* out) const;
-  void ProjectOut(ReferenceSequence* out) const;
-
-  const LayerSpec spec_;
-  const Projection q_, k_, v_;
-  const Norm q_norm_, k_norm_;
-  const std::vector<float> sinks_;          // [H]; empty: none
-  const std::vector<float> table_;          // T5: [buckets, H]
-  const std::vector<float> wo_;             // [d_out, sum dv over H]
-  const std::vector<float> bo_;             // [d_out]; empty: none
-  std::vector<int64_t> q_begin_, z_begin_;  // [H] first column of each head in q, z
-  std::vector<int64_t> k_begin_, v_begin_;  // [G] first column of each head in k, v
+  const StagedLayer stages_;
 };
 
 }  // namespace headwise

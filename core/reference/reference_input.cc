@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/reference/reference_input.h"
+
 #include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/reference/reference.h"
 
 namespace headwise {
 namespace {

@@ -97,9 +97,10 @@ make_base() {
   sealed 'exec "$@"' debootstrap --variant=minbase --keyring="$keyring" --cache-dir="$cache/debs" $include \
     "$suite" "$partial" "$mirror" "/usr/share/debootstrap/scripts/$script" >"$log" 2>&1 </dev/null ||
     failed "make a Debian 13 root"
-  # Nothing reads the manuals, no service may start, and leaving out the fsyncs saves half a minute.
+  # Nothing reads the manuals (licences are read), no service may start, and leaving out the fsyncs saves half a minute.
   as_root sh -c 'touch "$1/etc/hosts" "$1/etc/resolv.conf" # mount points
     printf "path-exclude=/usr/share/%s/*\n" doc man info locale >"$1/etc/dpkg/dpkg.cfg.d/headwise"
+    printf "path-include=/usr/share/doc/*/copyright\n" >>"$1/etc/dpkg/dpkg.cfg.d/headwise" # for the dependency list
     printf "#!/bin/sh\nexit 101\n" >"$1/usr/sbin/policy-rc.d" && chmod +x "$1/usr/sbin/policy-rc.d"' sh "$partial"
   finish "$partial" "$base"
 }

@@ -4,12 +4,16 @@
 #define HEADWISE_TESTS_BENCH_BENCH_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "core/base/dtype.h"
+#include "core/base/worker_pool.h"
+#include "core/layer/attention_layer.h"
 
 namespace headwise::bench {
 
@@ -32,6 +36,7 @@ struct Row {
   double low = 0.0, high = 0.0;  // over the repetitions
   std::string unit;
   std::string error;  // a wrong number; empty: right
+  std::string peer;   // whom the row compares with; empty: nobody
 };
 
 struct Settings {
@@ -101,12 +106,39 @@ Row TimeRatio(const Settings& settings, const std::string& name,
 std::string Compare(const std::vector<double>& expected, const std::vector<double>& actual,
                     double tolerance);
 
+// Something to be timed as it is: whole layers through the engine's door, or the attention core
+// alone from ready q, k, v.
+struct Work {
+  std::function<void()> run;
+  int count = 1;                       // how often a run does it
+  std::function<std::string()> check;  // "" or what is wrong, outside the timing
+};
+struct AttentionShape {
+  int64_t batch = 0, length = 0, d_model = 0, heads = 0;
+};
+Work LayerWork(const Settings& settings, DType dtype, const AttentionShape& shape);
+// A layer of one head, as wide as the head, whose projections change nothing.
+std::shared_ptr<const AttentionLayer> CoreLayer(DType dtype, int64_t dk);
+Work CoreWork(DType dtype, const AttentionShape& shape, WorkerPool* pool);
+
+// Bytes of memory that this process holds now, and at most since the last ResetPeak.
+int64_t ResidentBytes();
+int64_t PeakResidentBytes();
+void ResetPeak();
+
 // The rows, by what they measure.
 void CoreRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows);
+void DecodeRow(const Settings& settings, WorkerPool* pool, std::vector<Row>* rows);
 void ProjectionRows(const Settings& settings, std::vector<Row>* rows);
 void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows);
 void BatchRows(const Settings& settings, std::vector<Row>* rows);
+// Against peers.py, which reads from the pipe `path`.in and writes to `path`.out.
+void PeerRows(const Settings& settings, const std::string& path, std::vector<Row>* rows);
 void ServiceRows(const Settings& settings, std::vector<Row>* rows);  // starts a server beside it
+
+// The same width cut into 1 to 32 heads: prints a table and returns its rows. A wrong number makes
+// a row's "error".
+nlohmann::json HeadsTable(const Settings& settings);
 
 }  // namespace headwise::bench
 

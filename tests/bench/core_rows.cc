@@ -15,6 +15,19 @@
 #include "tests/support/test_layer.h"
 
 namespace headwise::bench {
+
+std::shared_ptr<const AttentionLayer> CoreLayer(DType dtype, int64_t dk) {
+  TestLayer test = IdentityLayer(dk, 1);
+  auto spec = ResolveSpec(test.spec);
+  CHECK(spec.ok()) << spec.status();
+  LayerInfo info;
+  info.spec = *std::move(spec);
+  info.dtype = dtype;
+  auto layer = AttentionLayer::Create(std::move(info), test.matrices, BestKernelPath());
+  CHECK(layer.ok()) << layer.status();
+  return *layer;
+}
+
 namespace {
 
 struct Mask {
@@ -40,18 +53,6 @@ struct Case {
 
   int64_t unit_floats() const { return length * dk; }
 };
-
-std::shared_ptr<const AttentionLayer> CoreLayer(DType dtype, int64_t dk) {
-  TestLayer test = IdentityLayer(dk, 1);
-  auto spec = ResolveSpec(test.spec);
-  CHECK(spec.ok()) << spec.status();
-  LayerInfo info;
-  info.spec = *std::move(spec);
-  info.dtype = dtype;
-  auto layer = AttentionLayer::Create(std::move(info), test.matrices, BestKernelPath());
-  CHECK(layer.ok()) << layer.status();
-  return *layer;
-}
 
 std::unique_ptr<Case> MakeCase(DType dtype, int64_t units, int64_t dk, int64_t length,
                                const Mask& mask, WorkerPool* pool) {
@@ -113,10 +114,21 @@ void LayOut(Case* c, int64_t unit, Case::Worker* worker) {
   }
 }
 
+// Asks for the numbers of the worker's next unit, as an answered projection would have left them.
+void ExpectUnit(const Case& c, int64_t unit, Case::Worker* worker) {
+  LinesAhead& ahead = worker->scratch.ahead;
+  ahead.Clear();
+  if (unit < 0) return;
+  for (const std::vector<float>* data : {&c.k, &c.v, &c.q}) {
+    ahead.Want(data->data() + unit * c.unit_floats(), c.unit_floats() * 4);
+  }
+}
+
 void RunCore(Case* c) {
   c->pool->Run(c->units, [&](int64_t unit, int w) {
     Case::Worker* worker = &c->workers[static_cast<size_t>(w)];
     LayOut(c, unit, worker);
+    ExpectUnit(*c, c->pool->Upcoming(w), worker);
     for (const AttendTile& tile : c->tiles) {
       RunAttend(*c->layer, tile, &worker->pass, &worker->scratch);
     }
@@ -164,12 +176,11 @@ void CoreRow(const Settings& settings, DType dtype, Peak* peak, WorkerPool* pool
   const std::string name =
       absl::StrCat("core_", dtype == DType::kF32 ? "f32" : "bf16", "_t", length);
   if (!settings.Wants(name)) return;
-  auto c =
-      MakeCase(dtype, batch * heads, settings.Size(64, 0), settings.Size(length, 1), Mask{}, pool);
-  const double flops =
-      4.0 * static_cast<double>(c->units * c->dk) * static_cast<double>(c->length * c->length);
-  rows->push_back(ShareOfPeak(settings, name, flops, peak, [&] { RunCore(c.get()); }));
-  rows->back().error = CheckCore(*c, Tolerance(dtype));
+  const int64_t t = settings.Size(length, 1), dk = settings.Size(64, 0);
+  const Work work = CoreWork(dtype, {batch, t, heads * dk, heads}, pool);
+  const double flops = 4.0 * static_cast<double>(batch * heads * dk) * static_cast<double>(t * t);
+  rows->push_back(ShareOfPeak(settings, name, flops, peak, work.run));
+  rows->back().error = work.check();
 }
 
 void CausalRow(const Settings& settings, WorkerPool* pool, std::vector<Row>* rows) {
@@ -204,6 +215,14 @@ void WindowRow(const Settings& settings, WorkerPool* pool, std::vector<Row>* row
 
 }  // namespace
 
+Work CoreWork(DType dtype, const AttentionShape& shape, WorkerPool* pool) {
+  const std::shared_ptr<Case> c = MakeCase(dtype, shape.batch * shape.heads,
+                                           shape.d_model / shape.heads, shape.length, Mask{}, pool);
+  return {.run = [c] { RunCore(c.get()); },
+          .count = 1,
+          .check = [c, dtype] { return CheckCore(*c, Tolerance(dtype)); }};
+}
+
 void CoreRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
   WorkerPool pool(settings.threads);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -214,6 +233,7 @@ void CoreRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
   }
   CausalRow(settings, &pool, rows);
   WindowRow(settings, &pool, rows);
+  DecodeRow(settings, &pool, rows);
 }
 
 }  // namespace headwise::bench

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <random>
 
+#include "absl/log/log.h"
 #include "absl/strings/str_format.h"
 #include "tests/bench/bench.h"
 
@@ -20,7 +23,8 @@ Row MakeRow(const std::string& name, const Spread& spread, const char* unit) {
           .low = spread.low,
           .high = spread.high,
           .unit = unit,
-          .error = {}};
+          .error = {},
+          .peer = {}};
 }
 
 int64_t Settings::Size(int64_t size, uint32_t which) const {
@@ -38,13 +42,29 @@ Spread SpreadOf(std::vector<double> values) {
 double BestSeconds(double least_seconds, absl::FunctionRef<void()> work) {
   double best = SecondsOf(work);
   double spent = best;
-  for (int run = 1; run < 1000 && (run < 3 || spent < least_seconds); ++run) {
+  for (int run = 1; run < 1000 && (run < 2 || spent < least_seconds); ++run) {
     const double seconds = SecondsOf(work);
     best = std::min(best, seconds);
     spent += seconds;
   }
   return best;
 }
+
+namespace {
+
+int64_t StatusBytes(const char* key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) == 0) return std::atoll(line.c_str() + line.find(':') + 1) * 1024;
+  }
+  LOG(FATAL) << "/proc/self/status: must have " << key;
+}
+
+}  // namespace
+
+int64_t ResidentBytes() { return StatusBytes("VmRSS"); }
+int64_t PeakResidentBytes() { return StatusBytes("VmHWM"); }
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 Row ShareOfPeak(const Settings& settings, const std::string& name, double flops, Peak* peak,
                 absl::FunctionRef<void()> work) {

@@ -10,75 +10,13 @@
 
 #include "absl/log/check.h"
 #include "core/engine.h"
-#include "core/reference/reference.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/layer_case.h"
 #include "tests/support/engine_helper.h"
-#include "tests/support/test_input.h"
 #include "tests/support/test_layer.h"
 
 namespace headwise::bench {
 namespace {
-
-// Error of y against the reference: dot products of D terms, several in a row.
-double Tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 2e-2; }
-
-struct LayerCase {
-  TestLayer layer;
-  LayerSpec spec;  // resolved
-  DType dtype = DType::kF32;
-  std::vector<int64_t> lengths;
-  std::unique_ptr<TestInput> input;
-  std::unique_ptr<Engine> engine;
-
-  // 2 a multiply-add; scores and weights as dense as they are.
-  double flops() const {
-    const double d = static_cast<double>(spec.d_model);
-    double sum = 0.0;
-    for (const int64_t length : lengths) {
-      const double t = static_cast<double>(length);
-      sum += 8.0 * t * d * d + 4.0 * t * t * d;
-    }
-    return sum;
-  }
-};
-
-struct Shape4 {
-  int64_t batch, length, d_model, heads;
-};
-
-std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, LayerSpec spec,
-                                    std::vector<int64_t> lengths, int threads = 0) {
-  auto c = std::make_unique<LayerCase>();
-  c->dtype = dtype;
-  c->lengths = std::move(lengths);
-  const int64_t width = spec.d_model;
-  c->layer = RandomLayer(spec, 7);
-  auto resolved = ResolveSpec(c->layer.spec);
-  CHECK(resolved.ok()) << resolved.status();
-  c->spec = *std::move(resolved);
-  int64_t tokens = 0;
-  for (const int64_t length : c->lengths) tokens += length;
-  c->input = std::make_unique<TestInput>(width, RandomFloats(tokens * width, 11), c->lengths);
-  c->engine = MakeEngine(threads == 0 ? settings.threads : threads);
-  Load(c->engine.get(), "layer", c->layer, dtype);
-  return c;
-}
-
-std::unique_ptr<LayerCase> MakeCase(const Settings& settings, DType dtype, const Shape4& shape,
-                                    int threads = 0) {
-  // The width keeps its divisor: heads stay equal.
-  const int64_t width = settings.Size(shape.d_model / shape.heads, 0) * shape.heads;
-  return MakeCase(
-      settings, dtype, BasicSpec(width, shape.heads),
-      std::vector<int64_t>(static_cast<size_t>(shape.batch), settings.Size(shape.length, 1)),
-      threads);
-}
-
-ForwardResult Forward(LayerCase* c, uint32_t outputs = kOutputY) {
-  auto result = ForwardNow(c->engine.get(), MakeForward("layer", *c->input, outputs));
-  CHECK(result.ok()) << result.status();
-  return *std::move(result);
-}
 
 // `count` forwards, each queued when the one before is answered: no client has to be woken up.
 void ForwardChain(LayerCase* c, int count) {
@@ -98,62 +36,43 @@ void ForwardChain(LayerCase* c, int count) {
   ended.get_future().wait();
 }
 
-// 64 rows of the last sequence, all heads, against the reference.
-std::string CheckLayer(LayerCase* c) {
-  const ForwardResult result = Forward(c);
-  auto input = ReadReferenceInput(c->spec, c->input->get());
-  CHECK(input.ok()) << input.status();
-  const int64_t length = c->lengths.back();
-  const int64_t first = c->input->get().x.shape[0] - length;
-  const int64_t step = std::max<int64_t>(1, length / 64);
-  ReferenceOptions options;
-  for (int64_t t = 0; t < length; t += step) options.rows.push_back(first + t);
-  const ReferenceSequence expected =
-      ReferenceLayer(c->spec, c->layer.matrices).Run(*input, options).back();
-  std::vector<double> actual;
-  for (const int64_t row : options.rows) {
-    const float* y = result.outputs[0].floats() + row * c->spec.d_out;
-    actual.insert(actual.end(), y, y + c->spec.d_out);
-  }
-  return Compare(expected.y, actual, Tolerance(c->dtype));
+// Forwards enough for some 20 ms, so that a client's waking up, which is no part of a layer, counts
+// for nothing.
+int ChainLength(const LayerCase& c) {
+  return static_cast<int>(std::clamp(4e9 / c.flops(), 1.0, 50.0));
 }
 
 void LayerRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
-              const Shape4& shape, std::vector<Row>* rows) {
+              const AttentionShape& shape, std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
   auto c = MakeCase(settings, dtype, shape);
-  rows->push_back(ShareOfPeak(settings, name, c->flops(), peak, [&] { Forward(c.get()); }));
+  const int count = ChainLength(*c);
+  rows->push_back(
+      ShareOfPeak(settings, name, count * c->flops(), peak, [&] { ForwardChain(c.get(), count); }));
   rows->back().error = CheckLayer(c.get());
 }
 
-void SmallRow(const Settings& settings, Peak* peak, const std::string& name, DType dtype,
-              std::vector<Row>* rows) {
-  if (!settings.Wants(name)) return;
-  constexpr int kChain = 50;
-  auto c = MakeCase(settings, dtype, Shape4{1, 10, 512, 8});
-  rows->push_back(ShareOfPeak(settings, name, kChain * c->flops(), peak,
-                              [&] { ForwardChain(c.get(), kChain); }));
-  rows->back().error = CheckLayer(c.get());
-}
-
-AblateResult LeaveOneOut(LayerCase* c) {
+AblateResult Sweep(LayerCase* c, SweepKind sweep) {
   AblateRequest request;
   request.layer = "layer";
   request.input = c->input->get();
-  request.sweep = SweepKind::kLeaveOneOut;
+  request.sweep = sweep;
   auto result = AblateNow(c->engine.get(), std::move(request));
   CHECK(result.ok()) << result.status();
   return *std::move(result);
 }
 
-// Effects against y and y' themselves: two heads, each by an output of its own.
-std::string CheckLeaveOneOut(LayerCase* c) {
+// Effects against y and y' themselves: the first and the last ablation, each by an output of its
+// own.
+std::string CheckSweep(LayerCase* c, SweepKind sweep) {
   AblateRequest request;
   request.layer = "layer";
   request.input = c->input->get();
-  request.sweep = SweepKind::kLeaveOneOut;
+  request.sweep = sweep;
   request.return_y = true;
-  request.return_ablation_y = {0, c->spec.heads - 1};
+  const int64_t heads = c->spec.heads;
+  const int64_t last = (sweep == SweepKind::kPairs ? heads * (heads - 1) / 2 : heads) - 1;
+  request.return_ablation_y = {0, last};
   auto result = AblateNow(c->engine.get(), std::move(request));
   CHECK(result.ok()) << result.status();
   std::vector<double> expected, actual;
@@ -168,25 +87,32 @@ std::string CheckLeaveOneOut(LayerCase* c) {
       norm += plain * plain;
     }
     expected.push_back(std::sqrt(delta / norm));
-    const size_t head = i == 1 ? 0 : static_cast<size_t>(c->spec.heads - 1);
-    actual.push_back(*result->ablations[head].pooled.relative_l2);
+    const size_t a = i == 1 ? 0 : static_cast<size_t>(last);
+    actual.push_back(*result->ablations[a].pooled.relative_l2);
   }
   return Compare(expected, actual, Tolerance(c->dtype));
 }
 
-void LeaveOneOutRow(const Settings& settings, const std::string& name, const Shape4& shape,
-                    std::vector<Row>* rows) {
+void SweepRow(const Settings& settings, const std::string& name, SweepKind sweep,
+              const AttentionShape& shape, std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
   auto c = MakeCase(settings, DType::kF32, shape);
   rows->push_back(
-      TimeRatio(settings, name, [&] { LeaveOneOut(c.get()); }, [&] { Forward(c.get()); }));
-  rows->back().error = CheckLeaveOneOut(c.get());
+      TimeRatio(settings, name, [&] { Sweep(c.get(), sweep); }, [&] { Forward(c.get()); }));
+  rows->back().error = CheckSweep(c.get(), sweep);
+}
+
+// Seconds a run: not in the quick bench, and few repetitions.
+void PairsRow(Settings settings, std::vector<Row>* rows) {
+  if (settings.quick && settings.only.empty()) return;
+  settings.quick = true;
+  SweepRow(settings, "pairs_over_forward", SweepKind::kPairs, {20, 500, 4096, 64}, rows);
 }
 
 void Int8Row(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("layer_int8_over_bf16")) return;
-  auto int8 = MakeCase(settings, DType::kI8, Shape4{8, 512, 768, 12});
-  auto bf16 = MakeCase(settings, DType::kBF16, Shape4{8, 512, 768, 12});
+  auto int8 = MakeCase(settings, DType::kI8, AttentionShape{8, 512, 768, 12});
+  auto bf16 = MakeCase(settings, DType::kBF16, AttentionShape{8, 512, 768, 12});
   rows->push_back(TimeRatio(
       settings, "layer_int8_over_bf16", [&] { Forward(int8.get()); },
       [&] { Forward(bf16.get()); }));
@@ -197,7 +123,7 @@ void Int8Row(const Settings& settings, std::vector<Row>* rows) {
 void SettingRow(const Settings& settings, const std::string& name,
                 const std::function<void(LayerSpec*)>& set, std::vector<Row>* rows) {
   if (!settings.Wants(name)) return;
-  auto plain = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12});
+  auto plain = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12});
   LayerSpec spec = BasicSpec(plain->spec.d_model, 12);
   set(&spec);
   auto with = MakeCase(settings, DType::kF32, spec, plain->lengths);
@@ -208,7 +134,7 @@ void SettingRow(const Settings& settings, const std::string& name,
 
 void WeightsRow(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("weights_over_plain")) return;
-  auto c = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12});
+  auto c = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12});
   rows->push_back(TimeRatio(
       settings, "weights_over_plain", [&] { Forward(c.get(), kOutputY | kOutputP); },
       [&] { Forward(c.get()); }));
@@ -239,8 +165,8 @@ void RaggedRow(const Settings& settings, std::vector<Row>* rows) {
 
 void ThreadsRow(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("two_threads_speedup")) return;
-  auto one = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12}, 1);
-  auto two = MakeCase(settings, DType::kF32, Shape4{8, 512, 768, 12}, 2);
+  auto one = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12}, 1);
+  auto two = MakeCase(settings, DType::kF32, AttentionShape{8, 512, 768, 12}, 2);
   rows->push_back(TimeRatio(
       settings, "two_threads_speedup", [&] { Forward(one.get()); }, [&] { Forward(two.get()); }));
   rows->back().error = CheckLayer(two.get());
@@ -267,19 +193,43 @@ double RequestsPerSecond(LayerCase* c, int clients, double seconds) {
   return static_cast<double>(answered.load()) / spent.count();
 }
 
+// No T x S tensor: what a long forward holds at its peak beside its N * D terms.
+void MemoryRow(const Settings& settings, std::vector<Row>* rows) {
+  const std::string name = "forward_t16384_extra_bytes";
+  if (settings.quick || !settings.Wants(name)) return;
+  auto c = MakeCase(settings, DType::kF32, AttentionShape{1, 16384, 768, 12});
+  const int64_t before = ResidentBytes();
+  ResetPeak();
+  Forward(c.get());
+  const int64_t terms = 5 * c->lengths[0] * c->spec.d_model * static_cast<int64_t>(sizeof(float));
+  const double extra = static_cast<double>(PeakResidentBytes() - before - terms) / (1 << 20);
+  rows->push_back(MakeRow(name, {extra, extra, extra}, "MiB"));
+  rows->back().error = CheckLayer(c.get());
+}
+
 }  // namespace
 
+Work LayerWork(const Settings& settings, DType dtype, const AttentionShape& shape) {
+  const std::shared_ptr<LayerCase> c = MakeCase(settings, dtype, shape);
+  const int count = ChainLength(*c);
+  return {.run = [c, count] { ForwardChain(c.get(), count); },
+          .count = count,
+          .check = [c] { return CheckLayer(c.get()); }};
+}
+
 void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
-  const Shape4 wide{8, 512, 768, 12}, brief{8, 128, 768, 12};
+  const AttentionShape wide{8, 512, 768, 12}, brief{8, 128, 768, 12}, small{1, 10, 512, 8};
   LayerRow(settings, &peaks->f32, "layer_f32", DType::kF32, wide, rows);
   LayerRow(settings, &peaks->bf16, "layer_bf16", DType::kBF16, wide, rows);
   LayerRow(settings, &peaks->f32, "layer_f32_t128", DType::kF32, brief, rows);
   LayerRow(settings, &peaks->bf16, "layer_bf16_t128", DType::kBF16, brief, rows);
   Int8Row(settings, rows);
-  SmallRow(settings, &peaks->f32, "layer_small", DType::kF32, rows);
-  SmallRow(settings, &peaks->bf16, "layer_small_bf16", DType::kBF16, rows);
-  LeaveOneOutRow(settings, "leave_one_out_over_forward", wide, rows);
-  LeaveOneOutRow(settings, "leave_one_out_over_forward_wide", {1, 512, 4096, 32}, rows);
+  LayerRow(settings, &peaks->f32, "layer_small", DType::kF32, small, rows);
+  LayerRow(settings, &peaks->bf16, "layer_small_bf16", DType::kBF16, small, rows);
+  SweepRow(settings, "leave_one_out_over_forward", SweepKind::kLeaveOneOut, wide, rows);
+  SweepRow(settings, "leave_one_out_over_forward_wide", SweepKind::kLeaveOneOut, {1, 512, 4096, 32},
+           rows);
+  PairsRow(settings, rows);
   RaggedRow(settings, rows);
   ThreadsRow(settings, rows);
   SettingRow(
@@ -294,11 +244,12 @@ void LayerRows(const Settings& settings, Peaks* peaks, std::vector<Row>* rows) {
       rows);
   SettingRow(settings, "softcap_over_plain", [](LayerSpec* spec) { spec->softcap = 30.0; }, rows);
   WeightsRow(settings, rows);
+  MemoryRow(settings, rows);
 }
 
 void BatchRows(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("batch_gain")) return;
-  auto c = MakeCase(settings, DType::kF32, Shape4{1, 1, 2048, 16});
+  auto c = MakeCase(settings, DType::kF32, AttentionShape{1, 1, 2048, 16});
   const double seconds = settings.quick ? 0.2 : 1.0;
   std::vector<double> gains;
   for (int i = 0; i < settings.repetitions(); ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED] [--only PREFIX]
+// headwise-bench [--quick] [--heads] [--json FILE|-] [--threads N] [--jitter SEED] [--only PREFIX]
+//                [--peers PIPES]
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -34,17 +35,27 @@ std::string CpuName() {
 }
 
 void PrintRows(const std::vector<Row>& rows) {
-  std::printf("%-28s %8s %17s  %-9s %s\n", "row", "value", "range", "bound", "");
+  std::printf("%-48s %8s %17s  %-9s %s\n", "row", "value", "range", "bound", "");
   for (const Row& row : rows) {
     const Bound& bound = FindBound(row.name);
     const char* sign = bound.direction == Direction::kAtLeast ? ">=" : "<=";
-    std::printf("%-28s %8.3f   %6.3f - %6.3f  %s %-6.2f %-5s %s\n", row.name.c_str(), row.value,
-                row.low, row.high, sign, bound.value, Ok(row) ? "ok" : "short", bound.what);
+    std::printf("%-48s %8.3f   %6.3f - %6.3f  %s %-6.2f %-5s %s%s%s\n", row.name.c_str(), row.value,
+                row.low, row.high, sign, bound.value, Ok(row) ? "ok" : "short", bound.what,
+                row.peer.empty() ? "" : ": ", row.peer.c_str());
     if (!row.error.empty()) std::printf("  WRONG NUMBER: %s\n", row.error.c_str());
   }
 }
 
-void WriteJson(const std::vector<Row>& rows, const std::string& path) {
+void WriteJson(const nlohmann::json& out, const std::string& path) {
+  if (path.empty()) return;
+  if (path == "-") {
+    std::cout << out.dump(1) << "\n";
+  } else {
+    std::ofstream(path) << out.dump(1) << "\n";
+  }
+}
+
+nlohmann::json ToJson(const std::vector<Row>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const Row& row : rows) {
     out.push_back({{"name", row.name},
@@ -56,36 +67,46 @@ void WriteJson(const std::vector<Row>& rows, const std::string& path) {
                    {"high", row.high},
                    {"error", row.error}});
   }
-  if (path == "-") {
-    std::cout << out.dump(1) << "\n";
-  } else {
-    std::ofstream(path) << out.dump(1) << "\n";
-  }
+  return out;
 }
 
 int Usage(const std::string& what) {
   std::fprintf(stderr,
                "headwise-bench: %s\n"
-               "usage: headwise-bench [--quick] [--json FILE|-] [--threads N] [--jitter SEED]\n"
-               "                      [--only PREFIX]\n",
+               "usage: headwise-bench [--quick] [--heads] [--json FILE|-] [--threads N]\n"
+               "                      [--jitter SEED] [--only PREFIX] [--peers PIPES]\n",
                what.c_str());
   return 2;
+}
+
+int HeadsMain(const Settings& settings, const std::string& json) {
+  const nlohmann::json rows = HeadsTable(settings);
+  WriteJson(rows, json);
+  for (const nlohmann::json& row : rows) {
+    if (!row["error"].get<std::string>().empty()) return 1;
+  }
+  return 0;
 }
 
 int Main(int argc, char** argv) {
   Settings settings;
   std::optional<int64_t> threads;
-  std::string json;
+  std::string json, peers;
+  bool heads = false;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const bool has_value = i + 1 < argc;
     if (flag == "--quick") {
       settings.quick = true;
+    } else if (flag == "--heads") {
+      heads = true;
     } else if (flag == "--json" && has_value) {
       json = argv[++i];
     } else if (flag == "--threads" && has_value &&
                absl::SimpleAtoi(argv[i + 1], &threads.emplace())) {
       ++i;
+    } else if (flag == "--peers" && has_value) {
+      peers = argv[++i];
     } else if (flag == "--only" && has_value) {
       settings.only = argv[++i];
     } else if (flag == "--jitter" && has_value && absl::SimpleAtoi(argv[i + 1], &settings.jitter)) {
@@ -102,21 +123,23 @@ int Main(int argc, char** argv) {
   auto budget = ChooseCpuBudget(SystemCpuBudgetInputs(threads));
   if (!budget.ok()) return Usage(std::string(budget.status().message()));
   settings.threads = static_cast<int>(budget->threads);
-  Peaks peaks(settings.threads);
+  Peaks peak_rates(settings.threads);
   std::printf(
       "cpu %s\noneDNN %s on %s, vectors %s, kernel %s, threads %d (%s)\npeak %.0f GFLOP/s f32%s\n",
       CpuName().c_str(), OneDnnVersion().c_str(), IsaName().c_str(), VectorTargetName(),
       KernelPathName(BestKernelPath()), settings.threads, budget->source.c_str(),
-      peaks.f32.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
+      peak_rates.f32.Measure() * 1e-9, settings.jitter == 0 ? "" : ", jittered");
   std::fflush(stdout);
+  if (heads) return HeadsMain(settings, json);
   std::vector<Row> rows;
-  CoreRows(settings, &peaks, &rows);
+  CoreRows(settings, &peak_rates, &rows);
   ProjectionRows(settings, &rows);
-  LayerRows(settings, &peaks, &rows);
+  LayerRows(settings, &peak_rates, &rows);
   BatchRows(settings, &rows);
   ServiceRows(settings, &rows);
+  if (!peers.empty()) PeerRows(settings, peers, &rows);
   PrintRows(rows);
-  if (!json.empty()) WriteJson(rows, json);
+  WriteJson(ToJson(rows), json);
   for (const Row& row : rows) {
     if (!row.error.empty()) return 1;
   }

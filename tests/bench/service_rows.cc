@@ -94,7 +94,7 @@ double CpuSeconds(pid_t pid) {
 void CpuRow(const Settings& settings, std::vector<Row>* rows) {
   if (!settings.Wants("server_cpu_over_compute")) return;
   auto c = MakeCase(settings, 8, 128, 768, 12);
-  const int calls = settings.quick ? 40 : 150;
+  const int calls = settings.quick ? 20 : 150;
   std::vector<double> ratios;
   for (int i = 0; i < settings.repetitions(); ++i) {
     const double own = CpuSeconds(getpid());
@@ -108,11 +108,33 @@ void CpuRow(const Settings& settings, std::vector<Row>* rows) {
   rows->back().error = CheckShape(c.get());
 }
 
+// A layer of 4 MiB that comes and goes.
+void ResidentRow(const Settings& settings, std::vector<Row>* rows) {
+  if (settings.quick || !settings.Wants("rss_rounds")) return;
+  constexpr int64_t kTokens = 32, kWidth = 512, kHeads = 8;
+  ServerProcess server;
+  const auto client = ConnectTo(server);
+  const auto request = MakeForwardRequest(kLayer, RandomFloats(kTokens * kWidth, 1), {kTokens});
+  std::string error;
+  double after_5 = 0.0;
+  for (int round = 1; round <= 200; ++round) {
+    UploadRandomLayer(client.get(), kLayer, kWidth, kHeads);
+    const auto answer = client->Forward(request);
+    if (!answer.ok()) error = answer.status().ToString();
+    CHECK_OK(client->UnloadLayer(kLayer).status());
+    if (round == 5) after_5 = static_cast<double>(server.ResidentBytes());
+  }
+  const double ratio = static_cast<double>(server.ResidentBytes()) / after_5;
+  rows->push_back(MakeRow("rss_rounds", {ratio, ratio, ratio}, "ratio"));
+  rows->back().error = error;
+}
+
 }  // namespace
 
 void ServiceRows(const Settings& settings, std::vector<Row>* rows) {
   AddedLatencyRow(settings, rows);
   CpuRow(settings, rows);
+  ResidentRow(settings, rows);
 }
 
 }  // namespace headwise::bench

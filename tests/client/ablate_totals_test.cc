@@ -10,8 +10,6 @@
 namespace headwise::client {
 namespace {
 
-using ::testing::HasSubstr;
-
 // An answer of one ablation and one pair over sequences first … first + count - 1.
 v1::AblateResult Answer(int first, int count) {
   v1::AblateResult result;
@@ -80,24 +78,58 @@ TEST(AblateTotals, AnswersMustFitEachOther) {
   EXPECT_EQ(totals.Add(other).code(), absl::StatusCode::kInternal);
 }
 
-TEST(AblateTotals, WhatLooksAtAWholeInputIsRefused) {
-  v1::AblateRequest request;
-  request.set_sweep(v1::LEAVE_ONE_OUT);
-  request.mutable_sweep_intervention()->set_kind(v1::Intervention::ZERO);
-  EXPECT_TRUE(CheckAddsUp(request).ok());
-  request.set_sweep(v1::PRUNE_PLAN);
-  EXPECT_THAT(std::string(CheckAddsUp(request).message()), HasSubstr("PRUNE_PLAN"));
-  request.set_sweep(v1::CUMULATIVE);
-  EXPECT_FALSE(CheckAddsUp(request).ok());
-  request.add_order(1);
-  EXPECT_TRUE(CheckAddsUp(request).ok());
-  request.mutable_sweep_intervention()->set_kind(v1::Intervention::MEAN);
-  EXPECT_FALSE(CheckAddsUp(request).ok());
-  request.mutable_sweep_intervention()->mutable_tensor();
-  EXPECT_TRUE(CheckAddsUp(request).ok());
-  request.clear_sweep_intervention();
-  request.add_ablations()->add_interventions()->set_kind(v1::Intervention::KNOCKOUT);
-  EXPECT_THAT(std::string(CheckAddsUp(request).message()), HasSubstr("KNOCKOUT"));
+// A file that an intervention leaves alone answers with one draw, others with as many as asked.
+TEST(AblateTotals, OneDrawStandsForAll) {
+  v1::AblateResult drawn = Answer(0, 2);
+  v1::AblationEffect* effect = drawn.mutable_ablations(0);
+  for (int i = 0; i < 6; ++i) effect->add_sums(effect->sums(i) * (i % 3 == 2 ? 4.0 : 1.0));
+  for (const bool first : {true, false}) {
+    const v1::AblateResult total =
+        Total(first ? std::vector{drawn, Answer(2, 1)} : std::vector{Answer(2, 1), drawn});
+    // Mean over the draws of sqrt(sum ‖y - y'‖²): 1.0 + 1.6 (four times that), and 2.2 of the
+    // other.
+    const double one = std::sqrt(1.0 + 1.6 + 2.2), other = std::sqrt(4.0 * 2.6 + 2.2);
+    EXPECT_NEAR(total.ablations(0).effect().l2(), 0.5 * (one + other), 1e-12) << first;
+  }
+}
+
+v1::NamedTensor Tensor(const std::string& name, v1::DType dtype, std::vector<uint32_t> shape,
+                       const std::string& data) {
+  v1::NamedTensor tensor;
+  tensor.set_name(name);
+  tensor.set_dtype(dtype);
+  tensor.mutable_shape()->Add(shape.begin(), shape.end());
+  for (size_t i = 0; i < shape.size(); ++i) tensor.add_axes(i == 0 ? "sequence" : "head");
+  tensor.set_data(data);
+  return tensor;
+}
+
+template <typename T>
+std::string Bytes(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+TEST(AblateTotals, GramsAndMeansAddUp) {
+  const auto answer = [](int first, std::vector<double> b, std::vector<int64_t> counts,
+                         std::vector<double> means) {
+    v1::AblateResult result = Answer(first, 2);
+    *result.add_tensors() = Tensor("b", v1::F64, {2, 2}, Bytes(b));
+    *result.add_tensors() = Tensor("z_mean", v1::F64, {2, 3}, Bytes(means));
+    result.mutable_tensors(1)->add_offsets(0);
+    result.mutable_tensors(1)->add_offsets(2);  // a head of two features and one of one
+    *result.add_tensors() = Tensor("z_tokens", v1::I64, {2, 2}, Bytes(counts));
+    return result;
+  };
+  const double nan = std::nan("");
+  const v1::AblateResult total =
+      Total({answer(0, {1, 2, 3, 4}, {1, 3, 0, 1}, {1, 2, 3, nan, nan, 5}),
+             answer(2, {10, 20, 30, 40}, {1, 1, 2, 0}, {3, 4, 1, 5, 6, nan})});
+  ASSERT_EQ(total.tensors_size(), 3);
+  EXPECT_EQ(total.tensors(0).data(), Bytes(std::vector<double>{44, 66}));
+  EXPECT_EQ(total.tensors(0).shape_size(), 1);
+  // Head 0: (1 * 1 + 1 * 3 + 2 * 5) / 4; head 1: (3 * 3 + 1 * 5 + 1 * 1) / 5.
+  EXPECT_EQ(total.tensors(1).data(), Bytes(std::vector<double>{3.5, 4.5, 3.0}));
+  EXPECT_EQ(total.tensors(2).data(), Bytes(std::vector<int64_t>{4, 5}));
 }
 
 }  // namespace

@@ -144,16 +144,6 @@ TEST(AppTest, CallsUnreadableFilesExitCode1) {
   EXPECT_EQ(script.calls, 0);
 }
 
-TEST(AppTest, SaysThatReservedVerbsAreNotCarriedOut) {
-  Script script;
-  for (const char* verb : {"trace", "audit"}) {
-    const Outcome outcome = RunWith(&script, {verb, "m0"});
-    EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_THAT(outcome.err, StartsWith("headwise: UNIMPLEMENTED: verb: "));
-    EXPECT_THAT(outcome.err, HasSubstr(verb));
-  }
-}
-
 TEST(HealthVerbTest, ExitsWithTheAnswer) {
   Script script;
   EXPECT_EQ(RunWith(&script, {"health"}).exit_code, 0);
@@ -192,54 +182,6 @@ TEST(DeriveVerbsTest, BuildRequests) {
   EXPECT_EQ(script.derive_request.kind(), v1::DeriveLayerRequest::PERMUTE);
   EXPECT_EQ(RunWith(&script, {"quantize", "m", "--as", "n"}).exit_code, 0);
   EXPECT_EQ(script.derive_request.dtype(), v1::INT8);
-}
-
-TEST(CountVerbTest, CountsTheSeedsExampleWithoutAServer) {
-  Script script;
-  const Outcome outcome = RunWith(&script, {"count", "--width", "512", "--heads", "8", "--batch",
-                                            "2", "--queries", "10", "--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const json answer = json::parse(outcome.out);
-  EXPECT_EQ(answer["dk"], json::array({64, 64, 64, 64, 64, 64, 64, 64}));
-  EXPECT_EQ(answer["score_shape"], json::array({2, 8, 10, 10}));
-  EXPECT_EQ(answer["keys"], 10);
-  EXPECT_EQ(answer["counts"][0], json({{"id", "score_elements"},
-                                       {"value", "1600"},
-                                       {"unit", "element"},
-                                       {"convention", "B*H*T*S, dense"}}));
-  EXPECT_EQ(script.calls, 0);
-}
-
-TEST(CountVerbTest, RefusesAWidthThatHeadsDoNotDivide) {
-  Script script;
-  const Outcome outcome = RunWith(&script, {"count", "--width", "512", "--heads", "7"});
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.err,
-            "headwise: INVALID_ARGUMENT: width: model width must divide evenly across heads; was "
-            "512 for 7\n");
-}
-
-TEST(CountVerbTest, AsksTheServerForALayer) {
-  Script script;
-  v1::LayerSpec* spec = script.details.mutable_spec();
-  spec->set_d_model(4);
-  spec->set_heads(2);
-  spec->set_kv_heads(2);
-  spec->add_dk(2);
-  spec->add_dv(3);
-  v1::Count* count = script.details.add_counts();
-  count->set_id("parameters");
-  count->set_value(int64_t{1} << 40);
-  const Outcome outcome =
-      RunWith(&script, {"count", "two", "--queries", "3", "--keys", "5", "--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(script.get_request.queries(), 3u);
-  EXPECT_EQ(script.get_request.keys(), 5u);
-  EXPECT_EQ(script.get_request.batch(), 1u);
-  const json answer = json::parse(outcome.out);
-  EXPECT_EQ(answer["dk"], json::array({2, 2}));
-  EXPECT_EQ(answer["dv"], json::array({3, 3}));
-  EXPECT_EQ(answer["counts"][0]["value"], "1099511627776");
 }
 
 v1::NamedTensor SmallY() {

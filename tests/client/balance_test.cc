@@ -59,6 +59,19 @@ TEST(BalanceTest, CallsTakeTurns) {
   for (const std::atomic<int>& count : calls) EXPECT_EQ(count, 10);
 }
 
+TEST(BalanceTest, SaysThatNobodyAnswersAtAnyAddress) {
+  std::string targets;
+  {
+    const auto first = StubServer::Start({}), second = StubServer::Start({});
+    targets = absl::StrCat(first->target(), ",", second->target());
+  }
+  const auto client = Client::Connect(targets);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const absl::Status status = (*client)->Forward({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("server: must answer at " + targets));
+}
+
 // A client of a stub that fails `failures` times before it answers, and how often it was called.
 absl::Status CallFlaky(const absl::Status& failure, int failures, const RetryOptions& retry,
                        int* attempts) {

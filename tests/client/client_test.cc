@@ -16,6 +16,7 @@
 namespace headwise::client {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 std::unique_ptr<Client> ConnectTo(const StubServer& server,
@@ -111,15 +112,18 @@ v1::AblateResponse ProgressPart() {
 }
 
 TEST(ClientAblateTest, PutsTheStreamTogether) {
+  v1::AblateResponse queued = ProgressPart();
+  queued.mutable_progress()->set_stage("queued");
+  queued.mutable_progress()->set_bytes(4096);
   StubAnswers answers;
-  answers.ablate_parts = {ProgressPart(), ResultPart(), ChunkPart(0, 0, "abcde"),
+  answers.ablate_parts = {queued, ProgressPart(), ResultPart(), ChunkPart(0, 0, "abcde"),
                           ChunkPart(0, 5, "fgh")};
   const auto server = StubServer::Start(answers);
-  std::string stage;
+  std::vector<std::string> stages;
   const auto result = ConnectTo(*server)->Ablate(
-      {}, [&stage](const std::string& name, int64_t, int64_t) { stage = name; });
+      {}, [&](const std::string& name, int64_t, int64_t) { stages.push_back(name); });
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(stage, "project");
+  EXPECT_THAT(stages, ElementsAre("queued, takes 4.00 KiB there", "project"));
   EXPECT_EQ(result->tensors(0).data(), "abcdefgh");
   EXPECT_TRUE(result->tensors(1).has_data());
 }

@@ -27,6 +27,11 @@ class FakeClient : public Client {
     script_->analyze_request = request;
     return Answer(script_->analysis);
   }
+  absl::StatusOr<v1::AuditResult> Audit(const v1::AuditRequest& request,
+                                        const ProgressCallback&) override {
+    script_->audit_request = request;
+    return Answer(script_->audit);
+  }
   absl::StatusOr<v1::LoadLayerResponse> LoadLayer(const v1::LoadLayerRequest& request) override {
     script_->load_request = request;
     return Answer(script_->load);
@@ -93,8 +98,22 @@ class FakeClient : public Client {
 
 }  // namespace
 
-Outcome RunWith(Script* script, const std::vector<std::string>& words, const Terminal& terminal) {
+v1::LayerDetails TwoHeadDetails(uint32_t dv) {
+  v1::LayerDetails details;
+  v1::LayerSpec* spec = details.mutable_spec();
+  spec->set_d_model(4);
+  spec->set_heads(2);
+  spec->set_kv_heads(2);
+  spec->add_dk(2);
+  spec->add_dv(dv);
+  return details;
+}
+
+Outcome RunWith(Script* script, const std::vector<std::string>& words, const Terminal& terminal,
+                const std::optional<std::string>& input) {
   Environment environment;
+  std::istringstream in(input.value_or(""));
+  if (input.has_value()) environment.in = &in;
   environment.terminal = terminal;
   environment.connect =
       [script](const std::string& target,

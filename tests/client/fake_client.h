@@ -4,6 +4,7 @@
 #define HEADWISE_TESTS_CLIENT_FAKE_CLIENT_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Script {
   v1::ForwardResponse forward;
   v1::AblateResult ablate;
   v1::AnalyzeHeadsResult analysis;
+  v1::AuditResult audit;
   v1::LoadLayerResponse load;
   v1::PlanUploadResponse plan;
   v1::UnloadLayerResponse unload;
@@ -35,6 +37,7 @@ struct Script {
   v1::ForwardRequest forward_request;
   v1::AblateRequest ablate_request;
   v1::AnalyzeHeadsRequest analyze_request;
+  v1::AuditRequest audit_request;
   v1::LoadLayerRequest load_request;
   v1::PlanUploadRequest plan_request;
   v1::UploadHeader upload_header;
@@ -46,13 +49,17 @@ struct Script {
   int calls = 0;
 };
 
-// Runs `headwise WORDS…` against the script.
+// A layer of D 4 with two heads of dk 2 and this dv, without tensors and counts.
+v1::LayerDetails TwoHeadDetails(uint32_t dv);
+
+// Runs `headwise WORDS…` against the script, with `input` on standard input if there is one.
 struct Outcome {
   int exit_code = 0;
   std::string out, err;
 };
 Outcome RunWith(Script* script, const std::vector<std::string>& words,
-                const Terminal& terminal = {});
+                const Terminal& terminal = {},
+                const std::optional<std::string>& input = std::nullopt);
 
 }  // namespace headwise::client
 

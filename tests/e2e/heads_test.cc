@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What someone who studies heads does with the built programs: ablate over many files, plan, prune,
-// analyse.
+// What someone who studies heads does with the built programs: plan, prune, derive, analyse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "core/format/safetensors.h"
@@ -21,13 +20,19 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+struct Derivation;
+
 class Heads : public ::testing::Test {
  protected:
   Heads() { Run({"load", "m0", "--checkpoint", "data/minilm", "--layer", "0"}); }
 
-  std::vector<std::string> Input() const {
-    const std::string file = absl::StrCat(HEADWISE_TEST_DATA, "/data/minilm/inputs.safetensors");
-    return {"--input", file + ":layer0.x", "--lengths-from", file + ":lengths"};
+  // Of minilm, or of smollm2 for layers whose name begins with s.
+  std::vector<std::string> Input(const std::string& layer = "m") const {
+    const bool smollm2 = layer[0] == 's';
+    const std::string file = absl::StrCat(
+        HEADWISE_TEST_DATA, smollm2 ? "/data/smollm2" : "/data/minilm", "/inputs.safetensors");
+    return {"--input", file + (smollm2 ? ":layer12.x" : ":layer0.x"), "--lengths-from",
+            file + ":lengths"};
   }
   json Run(std::vector<std::string> verb, const std::vector<std::string>& more = {}) const {
     verb.insert(verb.end(), more.begin(), more.end());
@@ -36,11 +41,22 @@ class Heads : public ::testing::Test {
   // y of a forward.
   std::vector<float> Y(const std::string& layer) const {
     const std::string out = dir_.Path(layer + ".safetensors");
-    Run({"forward", layer, "--output", out}, Input());
-    auto file = SafetensorsFile::Open(out);
-    EXPECT_TRUE(file.ok()) << file.status();
-    return ReadFloats(**file, "y");
+    Run({"forward", layer, "--output", out}, Input(layer));
+    return Tensor(out, "y");
   }
+  // y with heads ablated.
+  std::vector<float> AblatedY(const std::string& layer, const std::string& heads) const {
+    const std::string out = dir_.Path(layer + "-ablated.safetensors");
+    Run({"ablate", layer, "--heads", heads, "--output", out}, Input(layer));
+    return Tensor(out, "ablation.0.y");
+  }
+  static std::vector<float> Tensor(const std::string& path, const std::string& name) {
+    auto file = SafetensorsFile::Open(path);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return ReadFloats(**file, name);
+  }
+  void ExpectALayer(const std::string& base, const std::string& name,
+                    const Derivation& derivation) const;
   double RelativeError(const std::vector<float>& y, const std::vector<float>& exact) const {
     double error = 0, all = 0;
     for (size_t i = 0; i < y.size(); ++i) {
@@ -53,51 +69,6 @@ class Heads : public ::testing::Test {
   ServerProcess server_;
   TempDir dir_;
 };
-
-// The stored input in three files gives the figures of the one file.
-TEST_F(Heads, ManyFilesAddUp) {
-  const auto inputs = OpenSafetensors("data/minilm/inputs.safetensors");
-  const std::vector<float> x = ReadFloats(*inputs, "layer0.x");
-  const std::vector<int64_t> lengths = ReadIntegers(*inputs, "lengths");
-  std::string files, lengths_files;
-  size_t sequence = 0, row = 0;
-  for (const size_t end : {7u, 8u, 24u}) {
-    const size_t first = row;
-    for (; sequence < end; ++sequence) row += static_cast<size_t>(lengths[sequence]);
-    const std::vector<float> part(x.begin() + static_cast<int64_t>(first * 384),
-                                  x.begin() + static_cast<int64_t>(row * 384));
-    const std::string file = dir_.Path(absl::StrCat("x", end, ".safetensors"));
-    OwnedTensor ids;
-    ids.dtype = DType::kI64;
-    const size_t begin = end == 7 ? 0 : (end == 8 ? 7 : 8);
-    ids.shape = {static_cast<int64_t>(end - begin)};
-    ids.data.resize((end - begin) * sizeof(int64_t));
-    std::memcpy(ids.data.data(), lengths.data() + begin, ids.data.size());
-    const OwnedTensor tensor = FloatTensor({static_cast<int64_t>(row - first), 384}, part);
-    ASSERT_TRUE(WriteSafetensors(file, {{"x", tensor.view()}, {"lengths", ids.view()}}).ok());
-    absl::StrAppend(&files, files.empty() ? "" : ",", file, ":x");
-    absl::StrAppend(&lengths_files, lengths_files.empty() ? "" : ",", file, ":lengths");
-  }
-  const json whole = Run({"ablate", "m0", "--sweep", "pairs", "--seed", "3"}, Input());
-  const json parts = Run({"ablate", "m0", "--sweep", "pairs", "--seed", "3", "--input", files,
-                          "--lengths-from", lengths_files});
-  EXPECT_EQ(parts["forwards"], 3);
-  EXPECT_EQ(parts["scope"], whole["scope"]);
-  ASSERT_EQ(parts["ablations"].size(), 66u);
-  for (size_t a = 0; a < 66; ++a) {
-    const json &p = parts["ablations"][a], &w = whole["ablations"][a];
-    for (const char* field : {"l2", "relative_l2", "cosine"}) {
-      const double value = w["effect"][field].get<double>();
-      EXPECT_NEAR(p["effect"][field].get<double>(), value, 1e-9 * value);
-      const double low = w["intervals"][field]["low"].get<double>();
-      EXPECT_NEAR(p["intervals"][field]["low"].get<double>(), low, 1e-9 * low);
-    }
-    EXPECT_NEAR(parts["interactions"][a]["interaction"].get<double>(),
-                whole["interactions"][a]["interaction"].get<double>(), 1e-9);
-  }
-  EXPECT_NEAR(whole["interactions"][0]["relative_l2"].get<double>(),
-              whole["ablations"][0]["effect"]["relative_l2"].get<double>(), 1e-12);
-}
 
 TEST_F(Heads, PlansPruneAndPrunedLayersAreLayers) {
   const json answer = Run({"ablate", "m0", "--sweep", "prune-plan"}, Input());
@@ -132,14 +103,73 @@ TEST_F(Heads, PlansPruneAndPrunedLayersAreLayers) {
   EXPECT_THAT(gone.err, HasSubstr("INVALID_ARGUMENT: heads: "));
 }
 
-TEST_F(Heads, PermutedFusedAndSeparateGiveTheSame) {
-  Run({"permute", "m0", "--order", "11,3,5,7,9,1,0,2,4,6,8,10", "--as", "p"});
-  Run({"combine", "m0", "--as", "c"});
-  Run({"split", "c", "--as", "s"});
-  const std::vector<float> y = Y("m0");
-  EXPECT_LT(RelativeError(Y("p"), y), 1e-6);
-  EXPECT_TRUE(SameBits(Y("c"), y));
-  EXPECT_TRUE(SameBits(Y("s"), y));
+// One way to derive a layer, and what its output is to be.
+struct Derivation {
+  std::vector<std::string> verb;  // without --as
+  std::string ablated;  // heads whose ablation gives the same output; empty: the plain one
+  double bound = 1e-6;  // relative, on that
+  std::string dtype = "F32";
+};
+
+void Heads::ExpectALayer(const std::string& base, const std::string& name,
+                         const Derivation& derivation) const {
+  std::vector<std::string> verb = derivation.verb;
+  verb.insert(verb.end(), {"--as", name});
+  Run(verb);
+  const json show = Run({"show", name});
+  EXPECT_EQ(show["dtype"], derivation.dtype);
+  const std::vector<float> plain =
+      derivation.ablated.empty() ? Y(base) : AblatedY(base, derivation.ablated);
+  EXPECT_LT(RelativeError(Y(name), plain), derivation.bound);
+  // By the old ids: ablated, and pruned again.
+  const double bound =
+      (derivation.dtype == "F32" ? 1e-6 : 1e-2) * LargestMagnitude(Widened(Y(name)));
+  const std::string again = name + "-again";
+  Run({"prune", name, "--heads", "5,8", "--as", again});
+  EXPECT_TRUE(AllNear(Y(again), Widened(AblatedY(name, "5,8")), bound));
+  EXPECT_EQ(Run({"show", again})["head_ids"].size(), show["head_ids"].size() - 2);
+  const CommandResult gone = server_.Headwise({"prune", again, "--heads", "8", "--as", "never"});
+  EXPECT_THAT(gone.err, HasSubstr("INVALID_ARGUMENT: heads: "));
+  // Through a file.
+  const std::string file = dir_.Path(again + ".layer.safetensors");
+  const std::string loaded = again + "-loaded";
+  Run({"save", again, "--output", file});
+  const std::string dtype = derivation.dtype == "F32" ? "f32" : "int8";
+  Run({"load", loaded, "--layer-file", file, "--dtype", dtype});
+  EXPECT_TRUE(SameBits(Y(loaded), Y(again)));
+  EXPECT_EQ(Run({"show", loaded})["head_ids"], Run({"show", again})["head_ids"]);
+  EXPECT_TRUE(SameBits(AblatedY(loaded, "6"), AblatedY(again, "6")));
+}
+
+// Every derived layer runs, is ablated and pruned again by the old ids, saved and loaded.
+TEST_F(Heads, EveryDerivedLayerIsALayer) {
+  Run({"load", "s", "--checkpoint", "data/smollm2", "--layer", "12"});
+  Run({"load", "m0-int8", "--checkpoint", "data/minilm", "--layer", "0", "--dtype", "int8"});
+  const std::map<std::string, std::vector<Derivation>> derivations = {
+      {"m0",
+       {{{"prune", "m0", "--heads", "0,7"}, "0,7"},
+        {{"prune", "m0", "--heads", "0,7", "--gates"}, "0,7"},
+        {{"permute", "m0", "--order", "11,3,5,7,9,1,0,2,4,6,8,10"}, ""},
+        {{"split", "m0"}, ""},
+        {{"combine", "m0"}, ""},
+        {{"quantize", "m0"}, "", 3e-2, "INT8"}}},
+      {"s",
+       {{{"prune", "s", "--heads", "0,1,2"}, "0,1,2"},  // a whole group
+        {{"prune", "s", "--heads", "0,7"}, "0,7"},
+        {{"permute", "s", "--order", "8,0,4,1,5,2,6,3,7"}, ""},
+        {{"split", "s"}, ""},
+        {{"combine", "s"}, ""},
+        {{"quantize", "s"}, "", 0.2, "INT8"}}}};  // one feature of x outweighs all
+  for (const auto& [base, list] : derivations) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat(base, " ", list[i].verb[0], " ", i));
+      ExpectALayer(base, absl::StrCat(base, "-", i), list[i]);
+    }
+  }
+  EXPECT_EQ(Run({"show", "s-0"})["spec"]["kv_heads"], 2);
+  EXPECT_EQ(Run({"show", "s-1"})["spec"]["kv_heads"], 3);
+  // Quantised from the numbers that the layer was made from.
+  EXPECT_TRUE(SameBits(Y("m0-5"), Y("m0-int8")));
 }
 
 TEST_F(Heads, AnalyzeHasTheDocumentedShape) {

@@ -7,13 +7,16 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/format/safetensors.h"
 #include "core/kernel/packed_matrix.h"
 #include "core/kernel/tile_kernel.h"
@@ -33,11 +36,13 @@ class HeaderMaker {
   explicit HeaderMaker(std::string dtype, int64_t element_bytes)
       : dtype_(std::move(dtype)), element_bytes_(element_bytes) {}
 
-  void Add(const std::string& name, int64_t rows, int64_t columns) {
-    const int64_t end = end_ + rows * columns * element_bytes_;
+  void Add(const std::string& name, const std::vector<int64_t>& shape) {
+    const int64_t elements =
+        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    const int64_t end = end_ + elements * element_bytes_;
     absl::StrAppend(&json_, json_.empty() ? "{" : ",", "\"", name, "\":{\"dtype\":\"", dtype_,
-                    "\",\"shape\":[", rows, ",", columns, "],\"data_offsets\":[", end_, ",", end,
-                    "]}");
+                    "\",\"shape\":[", absl::StrJoin(shape, ","), "],\"data_offsets\":[", end_, ",",
+                    end, "]}");
     end_ = end;
   }
 
@@ -62,15 +67,15 @@ void WriteCheckpoint(const TempDir& dir) {
                          R"(,"num_attention_heads":)", kHeads, R"(,"num_key_value_heads":)", kHeads,
                          R"(,"num_hidden_layers":2,"rope_theta":10000.0})"));
   HeaderMaker header("F32", 4);
-  header.Add("model.embed_tokens.weight", 128000, kWidth);
+  header.Add("model.embed_tokens.weight", {128000, kWidth});
   for (const int layer : {0, 1}) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
     for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
-      header.Add(absl::StrCat(prefix, "self_attn.", name, ".weight"), kWidth, kWidth);
+      header.Add(absl::StrCat(prefix, "self_attn.", name, ".weight"), {kWidth, kWidth});
     }
-    header.Add(absl::StrCat(prefix, "mlp.up_proj.weight"), 4 * kWidth, kWidth);
+    header.Add(absl::StrCat(prefix, "mlp.up_proj.weight"), {4 * kWidth, kWidth});
   }
-  header.Add("lm_head.weight", 128000, kWidth);
+  header.Add("lm_head.weight", {128000, kWidth});
   header.Write(dir, "large/model.safetensors");
 }
 
@@ -92,25 +97,54 @@ v1::LoadLayerRequest LoadRequest(const std::string& name, const std::string& lay
   return request;
 }
 
+// Loads the layer and holds what is read and what memory it takes to the layer's bytes, in the file
+// and in memory.
+void ExpectLean(const TempDir& repository, v1::DType dtype, int64_t stored_bytes,
+                int64_t layer_bytes) {
+  const ServerProcess server({"--repository", repository.path()});
+  const auto client = ConnectTo(server);
+  v1::LoadLayerRequest request = LoadRequest("one", "1");
+  request.set_dtype(dtype);
+  const int64_t read_before = ReadBytesSoFar(server.pid());
+  const int64_t peak_before = server.PeakResidentBytes();
+  const auto loaded = client->LoadLayer(request);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const double read = static_cast<double>(ReadBytesSoFar(server.pid()) - read_before);
+  const double grown = static_cast<double>(server.PeakResidentBytes() - peak_before);
+  std::printf("%s: read %.4f, peak memory %.4f of the layer's bytes\n",
+              v1::DType_Name(dtype).c_str(), read / static_cast<double>(stored_bytes),
+              grown / static_cast<double>(layer_bytes));
+  EXPECT_GE(read, static_cast<double>(stored_bytes));
+  EXPECT_LT(read, static_cast<double>(stored_bytes + (1 << 20)));
+  EXPECT_LT(grown, 2.2 * static_cast<double>(layer_bytes));
+}
+
 TEST(Load, ALayerOfALargeCheckpointReadsItsOwnBytesAndTakesLittleMore) {
   const TempDir repository;
   WriteCheckpoint(repository);
-  const ServerProcess server({"--repository", repository.path()});
-  const auto client = ConnectTo(server);
-  const int64_t read_before = ReadBytesSoFar(server.pid());
-  const int64_t peak_before = server.PeakResidentBytes();
-  const auto loaded = client->LoadLayer(LoadRequest("one", "1"));
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  constexpr int64_t kLayerBytes = 4 * kWidth * kWidth * 4;
-  const int64_t read = ReadBytesSoFar(server.pid()) - read_before;
-  const int64_t grown = server.PeakResidentBytes() - peak_before;
-  RecordProperty("bytes_read_over_layer", absl::StrCat(static_cast<double>(read) / kLayerBytes));
-  RecordProperty("peak_over_layer", absl::StrCat(static_cast<double>(grown) / kLayerBytes));
-  std::printf("read %.4f, peak memory %.4f of the layer's bytes\n",
-              static_cast<double>(read) / kLayerBytes, static_cast<double>(grown) / kLayerBytes);
-  EXPECT_GE(read, kLayerBytes);
-  EXPECT_LT(read, kLayerBytes + (1 << 20));
-  EXPECT_LT(grown, kLayerBytes * 22 / 10);
+  constexpr int64_t kNumbers = 4 * kWidth * kWidth;
+  ExpectLean(repository, v1::F32, kNumbers * 4, kNumbers * 4);
+  ExpectLean(repository, v1::BF16, kNumbers * 4, kNumbers * 2);
+  ExpectLean(repository, v1::INT8, kNumbers * 4, kNumbers);
+}
+
+TEST(Load, StoredInByOutToo) {
+  const TempDir repository;
+  repository.Write("large/config.json",
+                   absl::StrCat(R"({"model_type":"gpt2","n_embd":)", kWidth, R"(,"n_head":)",
+                                kHeads, R"(,"n_layer":2,"n_positions":1024})"));
+  HeaderMaker header("F32", 4);
+  for (const int layer : {0, 1}) {
+    const std::string prefix = absl::StrCat("h.", layer, ".attn.");
+    header.Add(absl::StrCat(prefix, "c_attn.weight"), {kWidth, 3 * kWidth});
+    header.Add(absl::StrCat(prefix, "c_attn.bias"), {3 * kWidth});
+    header.Add(absl::StrCat(prefix, "c_proj.weight"), {kWidth, kWidth});
+    header.Add(absl::StrCat(prefix, "c_proj.bias"), {kWidth});
+  }
+  header.Write(repository, "large/model.safetensors");
+  constexpr int64_t kNumbers = 4 * kWidth * kWidth;
+  ExpectLean(repository, v1::F32, kNumbers * 4, kNumbers * 4);
+  ExpectLean(repository, v1::INT8, kNumbers * 4, kNumbers);
 }
 
 // Seconds of reading the four matrices of layer 1 from the page cache and packing each once.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +13,8 @@
 
 namespace headwise {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Scores never exist beyond a tile: a forward of T 4096 takes far less than its T x S tensor.
 TEST(Memory, ForwardAtT4096NeedsLessThanATenthOfItsScores) {
@@ -44,21 +48,38 @@ TEST(Cases, S8_TwoHundredRoundsOfLoadAndUnloadKeepNothing) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  int64_t after_20 = 0;
+  int64_t after_5 = 0, after_20 = 0;
   for (int round = 1; round <= 200; ++round) {
     UploadRandomLayer(client.get(), "layer", kWidth, kHeads);
     EXPECT_TRUE(client->Forward(request).ok());
     EXPECT_TRUE(client->UnloadLayer("layer").ok());
+    if (round == 5) after_5 = server.ResidentBytes();
     if (round == 20) after_20 = server.ResidentBytes();
   }
   stop = true;
   caller.join();
   EXPECT_EQ(bad, 0);
   EXPECT_EQ(server.Metric("headwise_memory_bytes{kind=\"layers\"}"), 0.0);
-  RecordProperty("resident_percent_of_round_20",
-                 static_cast<int>(100 * server.ResidentBytes() / after_20));
-  // Messages of 4 MiB come and go; what 180 rounds would leak, of 4 MiB each, is far more.
-  EXPECT_LE(server.ResidentBytes(), after_20 + (int64_t{16} << 20));
+  const int64_t resident = server.ResidentBytes();
+  RecordProperty("resident_percent_of_round_5", static_cast<int>(100 * resident / after_5));
+  EXPECT_LE(resident, after_20 + (int64_t{32} << 20));
+  EXPECT_LE(static_cast<double>(resident), 1.05 * static_cast<double>(after_5))
+      << resident << " bytes, after five rounds " << after_5;
+}
+
+TEST(Memory, ThreadsThatTheSystemRefusesEndTheStartWithTheReason) {
+  // A thousand stacks don't fit.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limit{rlim_t{4} << 30, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  const CommandResult result =
+      RunProgram("headwise-server",
+                 {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--threads", "1024"});
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("RESOURCE_EXHAUSTED: threads: must be as many as the system "
+                                    "allows; was 1024"));
 }
 
 }  // namespace

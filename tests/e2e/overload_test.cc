@@ -185,11 +185,9 @@ class UnequalWork : public ::testing::Test {
     double idle_p99_s = 0.0, beside_p90_s = 0.0, beside_p99_s = 0.0, engine_p99_s = 0.0;
     size_t short_calls = 0;
     double long_s = 0.0, alone_s = 0.0, theirs_s = 0.0;  // theirs: the short ones', one by one
-    // A virtual machine whose CPUs all compute loses some milliseconds now and then: up to the last
-    // tenth the caller's view counts, beyond it the server's.
     bool hold() const {
-      return short_calls >= 20 && beside_p90_s <= 10.0 * idle_p99_s &&
-             engine_p99_s <= 10.0 * idle_p99_s && long_s <= 1.3 * (alone_s + theirs_s);
+      return short_calls >= 100 && beside_p99_s <= 10.0 * idle_p99_s &&
+             long_s <= 1.3 * (alone_s + theirs_s);
     }
   };
 
@@ -233,7 +231,7 @@ class UnequalWork : public ::testing::Test {
 TEST_F(UnequalWork, ShortRequestsGoOnBesideALongOne) {
   // Other programs on the machine may spoil a measurement or two.
   Figures figures;
-  for (int attempt = 0; attempt < 5 && !figures.hold(); ++attempt) figures = Measure();
+  for (int attempt = 0; attempt < 8 && !figures.hold(); ++attempt) figures = Measure();
   RecordProperty("idle_p99_us", static_cast<int>(1e6 * figures.idle_p99_s));
   RecordProperty("beside_p90_us", static_cast<int>(1e6 * figures.beside_p90_s));
   RecordProperty("beside_p99_us", static_cast<int>(1e6 * figures.beside_p99_s));
@@ -241,8 +239,8 @@ TEST_F(UnequalWork, ShortRequestsGoOnBesideALongOne) {
   RecordProperty("short_calls", static_cast<int>(figures.short_calls));
   RecordProperty("long_over_alone_and_theirs",
                  std::to_string(figures.long_s / (figures.alone_s + figures.theirs_s)));
-  EXPECT_TRUE(figures.hold()) << figures.beside_p90_s << " s beside (p90), " << figures.engine_p99_s
-                              << " s in the engine (p99), " << figures.idle_p99_s
+  EXPECT_TRUE(figures.hold()) << figures.beside_p99_s << " s beside (p99), " << figures.engine_p99_s
+                              << " s of it in the engine, " << figures.idle_p99_s
                               << " s idle; long " << figures.long_s << " s, alone "
                               << figures.alone_s << " s and theirs " << figures.theirs_s << " s";
 }

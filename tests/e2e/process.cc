@@ -122,12 +122,14 @@ ServerProcess::ServerProcess(std::vector<std::string> arguments) {
     std::this_thread::sleep_for(kPoll);
   }
   const std::vector<std::string> words =
-      absl::StrSplit(line.substr(0, line.find('\n')), ' ');  // listening A metrics B
-  CHECK(words.size() == 4 && words[0] == "listening" && words[2] == "metrics")
+      absl::StrSplit(line.substr(0, line.find('\n')), ' ');  // listening A metrics B [admin C]
+  CHECK((words.size() == 4 || (words.size() == 6 && words[4] == "admin")) &&
+        words[0] == "listening" && words[2] == "metrics")
       << "first line: " << line << "\n"
       << Log();
   address_ = words[1];
   metrics_ = words[3];
+  if (words.size() == 6) admin_ = words[5];
 }
 
 ServerProcess::~ServerProcess() {

@@ -37,7 +37,8 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  const std::string& address() const { return address_; }  // 127.0.0.1:PORT
+  const std::string& address() const { return address_; }      // 127.0.0.1:PORT
+  const std::string& admin_address() const { return admin_; }  // of --admin-listen
   pid_t pid() const { return pid_; }
 
   // The command line against this server.
@@ -70,6 +71,7 @@ class ServerProcess {
   bool running_ = false;
   std::string address_;
   std::string metrics_;
+  std::string admin_;
 };
 
 }  // namespace headwise

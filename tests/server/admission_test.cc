@@ -35,8 +35,13 @@ TEST(RequestMemoryTest, IsBoundedAndGivenBack) {
     EXPECT_EQ(RefusalOf(refused), "REQUEST_MEMORY");
     EXPECT_THAT(std::string(refused.message()), HasSubstr("at most 100 bytes"));
     EXPECT_TRUE(IsRetryable(refused));
-    first.Grow(1000);  // an answer is never refused
-    EXPECT_EQ(memory.used_bytes(), 1060);
+    const absl::Status never = second.Take(&memory, 101);
+    EXPECT_EQ(RefusalOf(never), "LIMIT_EXCEEDED");
+    EXPECT_FALSE(IsRetryable(never));
+    ASSERT_TRUE(first.Take(&memory, 40).ok());
+    EXPECT_EQ(memory.used_bytes(), 100);
+    first.Settle(70);  // less came than was reserved
+    EXPECT_EQ(memory.used_bytes(), 70);
   }
   EXPECT_EQ(memory.used_bytes(), 0);
 }
@@ -51,7 +56,21 @@ TEST(Refusals, ReasonsReachTheCaller) {
   EXPECT_EQ(info.reason(), "CLIENT_LIMIT");
   google::rpc::RetryInfo retry;
   ASSERT_TRUE(details.details(1).UnpackTo(&retry));
-  EXPECT_GT(retry.retry_delay().nanos(), 0);
+  EXPECT_EQ(retry.retry_delay().seconds(), 1);
+}
+
+TEST(Refusals, TheDelayIsHalfTheBacklogWithinBounds) {
+  EXPECT_EQ(RetryDelay(absl::Seconds(3)), absl::Milliseconds(1500));
+  EXPECT_EQ(RetryDelay(absl::ZeroDuration()), absl::Milliseconds(10));
+  EXPECT_EQ(RetryDelay(absl::Hours(1)), absl::Seconds(30));
+  google::rpc::Status details;
+  const grpc::Status status =
+      ToGrpcStatus(absl::UnavailableError("server: is draining"), absl::Milliseconds(1250));
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  google::rpc::RetryInfo retry;
+  ASSERT_TRUE(details.details(1).UnpackTo(&retry));
+  EXPECT_EQ(retry.retry_delay().seconds(), 1);
+  EXPECT_EQ(retry.retry_delay().nanos(), 250'000'000);
 }
 
 class AdmissionRpc : public ServerFixture {};
@@ -81,14 +100,36 @@ TEST_F(AdmissionRpc, RequestsInMemoryAreBounded) {
   std::thread caller([&] {
     grpc::ClientContext context;
     v1::ForwardResponse response;
-    first = stub_->Forward(&context, ToyForward(40'000), &response);  // 640,000 bytes
+    first = stub_->Forward(&context, ToyForward(25'000), &response);  // twice 400,000 bytes
   });
   engine_.AwaitWaiting(1);
   grpc::ClientContext context;
   v1::ForwardResponse response;
-  const grpc::Status second = stub_->Forward(&context, ToyForward(40'000), &response);
+  const grpc::Status second = stub_->Forward(&context, ToyForward(25'000), &response);
   EXPECT_EQ(second.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(second.error_message(), HasSubstr("--request-budget-bytes"));
+  engine_.Release();
+  caller.join();
+  EXPECT_TRUE(first.ok()) << first.error_message();
+}
+
+TEST_F(AdmissionRpc, TheBudgetHoldsTheAnswerToo) {
+  ServerOptions options = TestOptions();
+  options.request_budget_bytes = 1'000'000;  // a message of 480 KB and its answer, nearly twice
+  StartReady(options);
+  engine_.Hold();
+  grpc::Status first;
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    v1::ForwardResponse response;
+    first = stub_->Forward(&context, ToyForward(30'000), &response);
+  });
+  engine_.AwaitWaiting(1);
+  EXPECT_GE(server_->request_bytes(), 2 * 480'000);
+  grpc::ClientContext context;
+  v1::ForwardResponse response;
+  const grpc::Status second = stub_->Forward(&context, ToyForward(2'000), &response);
+  EXPECT_EQ(second.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   engine_.Release();
   caller.join();
   EXPECT_TRUE(first.ok()) << first.error_message();

@@ -196,7 +196,7 @@ TEST(CodecAblate, RefusesContradictions) {
   EXPECT_THAT(std::string(DecodeAblate(wire).status().message()), HasSubstr("without a sweep"));
   wire = Ablate();
   wire.set_priority(1);
-  EXPECT_EQ(DecodeAblate(wire).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_TRUE(DecodeAblate(wire).ok());
   wire = Ablate();
   v1::Intervention* zero = wire.add_ablations()->add_interventions();
   zero->set_kind(v1::Intervention::ZERO);

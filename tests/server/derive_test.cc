@@ -93,6 +93,9 @@ TEST_F(DeriveRpc, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code(Request(Kind::SPLIT, "m3", "m3")), grpc::StatusCode::ALREADY_EXISTS);
   EXPECT_EQ(code(Request(Kind::SPLIT, "m3", "s", {1})), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(code(Request(Kind::KIND_UNSPECIFIED, "m3", "s")), grpc::StatusCode::INVALID_ARGUMENT);
+  Kind gates = Request(Kind::SPLIT, "m3", "s");
+  gates.set_fold_gates(true);
+  EXPECT_EQ(code(gates), grpc::StatusCode::INVALID_ARGUMENT);
   Kind wrong = Request(Kind::QUANTIZE, "m3", "s");
   wrong.set_dtype(v1::F64);
   EXPECT_EQ(code(wrong), grpc::StatusCode::INVALID_ARGUMENT);

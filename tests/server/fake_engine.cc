@@ -34,6 +34,37 @@ PassInfo MakePass(const std::string& layer, const AttentionInput& input) {
   return pass;
 }
 
+NamedOutput Floats(std::string name, Shape shape, const std::vector<float>& values) {
+  NamedOutput output;
+  output.name = std::move(name);
+  output.shape = std::move(shape);
+  output.data.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return output;
+}
+
+std::vector<NamedOutput> Outputs(const AttentionInput& input, const std::vector<int64_t>& lengths,
+                                 uint32_t outputs, int64_t heads) {
+  std::vector<NamedOutput> result;
+  if ((outputs & kOutputY) != 0) result.push_back(Copy("y", input.x));
+  for (size_t s = 0; s < lengths.size() && (outputs & kOutputP) != 0; ++s) {
+    const int64_t n = lengths[s];
+    const std::vector<float> p(static_cast<size_t>(heads * n * n), 1.0f / static_cast<float>(n));
+    result.push_back(Floats(absl::StrCat("p.", s), {heads, n, n}, p));
+  }
+  if ((outputs & kOutputContributions) != 0) {
+    const auto* x = static_cast<const float*>(input.x.data);
+    const int64_t rows = input.x.dim(0), width = input.x.dim(1);
+    std::vector<float> c;
+    for (int64_t i = 0; i < rows * heads; ++i) {
+      c.insert(c.end(), x + i / heads * width, x + (i / heads + 1) * width);
+    }
+    result.push_back(Floats("contributions", {rows, heads, width}, c));
+  }
+  return result;
+}
+
+constexpr int64_t kQueuedBytes = 4096;
+
 }  // namespace
 
 absl::StatusOr<LayerInfo> FakeEngine::LoadLayer(const LoadOptions& options, const LayerSpec& spec,
@@ -60,10 +91,11 @@ absl::StatusOr<LayerInfo> FakeEngine::LoadLayer(const LoadOptions& options, cons
   return info;
 }
 
-void FakeEngine::AddLayer(const std::string& name) {
+void FakeEngine::AddLayer(const std::string& name, const LayerSpec& spec) {
   MutexLock lock(&mu_);
   LayerInfo& info = layers_[name];
   info.name = name;
+  info.spec = spec;
   info.version = ++versions_[name];
   info.weight_bytes = 1000;
 }
@@ -92,9 +124,11 @@ std::vector<LayerInfo> FakeEngine::ListLayers() const {
 }
 
 void FakeEngine::Submit(const std::string& layer, const RequestContext& context,
-                        std::function<void(absl::Status)> answer) {
+                        int64_t answer_bytes, std::function<void(absl::Status)> answer) {
   absl::Status status = GetLayer(layer).status();
+  if (status.ok() && context.reserve_answer) status = context.reserve_answer(answer_bytes);
   if (status.ok()) {
+    if (context.progress) context.progress({"queued", 0, 1, kQueuedBytes});
     MutexLock lock(&mu_);
     last_context_ = context;
     if (held_) {
@@ -111,11 +145,15 @@ void FakeEngine::Forward(ForwardRequest request, ForwardDone done) {
   const std::string layer = request.layer;
   const RequestContext context = request.context;
   auto held = std::make_shared<ForwardRequest>(std::move(request));
-  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+  const absl::StatusOr<LayerInfo> info = GetLayer(layer);
+  const int64_t heads = info.ok() ? info->spec.heads : 0;
+  const auto bytes = static_cast<int64_t>(held->input.x.bytes());
+  Submit(layer, context, bytes, [held, heads, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
     ForwardResult result;
+    if (held->context.progress) held->context.progress({"attend", 1, 1});
     result.pass = MakePass(held->layer, held->input);
-    result.outputs.push_back(Copy("y", held->input.x));
+    result.outputs = Outputs(held->input, result.pass.lengths, held->outputs, heads);
     done(std::move(result));
   });
 }
@@ -124,9 +162,11 @@ void FakeEngine::Ablate(AblateRequest request, AblateDone done) {
   const std::string layer = request.layer;
   const RequestContext context = request.context;
   auto held = std::make_shared<AblateRequest>(std::move(request));
-  Submit(layer, context, [held, done = std::move(done)](absl::Status status) {
+  const int64_t bytes = held->return_y ? static_cast<int64_t>(held->input.x.bytes()) : 0;
+  Submit(layer, context, bytes, [held, done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
     AblateResult result;
+    if (held->context.progress) held->context.progress({"attend", 1, 1});
     result.pass = MakePass(held->layer, held->input);
     result.y_l2 = 2.0;
     for (size_t i = 0; i < held->ablations.size(); ++i) {

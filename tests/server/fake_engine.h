@@ -12,9 +12,11 @@
 
 namespace headwise {
 
-// An Engine without kernels: layers are kept by name, a forward answers y = x, an ablation has one
-// effect per ablation. With the slot held, requests wait until Release, cancelled and expired ones
-// until CancelQueued, as the real engine's do. Thread-safe.
+// An Engine without kernels: layers are kept by name; a forward answers y = x, for p the same
+// weight on every key and for contributions x of every head; an ablation has one effect per
+// ablation. Both tell that they are queued and, once they run, that they have attended. With the
+// slot held, requests wait until Release, cancelled and expired ones until CancelQueued, as the
+// real engine's do. Thread-safe.
 class FakeEngine final : public Engine {
  public:
   ~FakeEngine() override { Release(); }
@@ -44,8 +46,8 @@ class FakeEngine final : public Engine {
   // Of the last request that came.
   RequestContext last_context() const;
 
-  // A layer that needs no tensors.
-  void AddLayer(const std::string& name);
+  // A layer that needs no tensors; `spec` is resolved, or nobody looks at it.
+  void AddLayer(const std::string& name, const LayerSpec& spec = {});
 
  private:
   struct Waiting {
@@ -53,7 +55,7 @@ class FakeEngine final : public Engine {
     std::function<void(absl::Status)> answer;
   };
   // Answers now, or later if held.
-  void Submit(const std::string& layer, const RequestContext& context,
+  void Submit(const std::string& layer, const RequestContext& context, int64_t answer_bytes,
               std::function<void(absl::Status)> answer);
 
   const CpuBudget budget_{2, "the test"};

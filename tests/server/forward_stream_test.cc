@@ -120,6 +120,50 @@ TEST_F(ForwardStreamRpc, AReaderThatStallsStopsBeingRead) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(ForwardStreamRpc, AnswersThatNobodyReadsStayWithinTheOutputBudget) {
+  constexpr int kRows = 16384, kRequests = 12;  // 256 KiB each way
+  ServerOptions options = TestOptions();
+  options.max_output_bytes = 2 * kRows * 16 + 1000;  // two answers
+  StartReady(options);
+  engine_.Hold();
+  const auto stream = Open();
+  std::thread writer([&] {
+    for (int i = 0; i < kRequests; ++i) stream->Write(Named(absl::StrCat(i), kRows));
+    stream->WritesDone();
+  });
+  // The third is read, and waits for room; so nothing more is read.
+  engine_.AwaitWaiting(2);
+  const int64_t message = static_cast<int64_t>(Named("0", kRows).ByteSizeLong());
+  while (server_->request_bytes() < 3 * message + 2 * kRows * 16) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(engine_.waiting(), 2u);
+  EXPECT_LE(server_->request_bytes(), 3 * message + 2 * kRows * 16 + 1000);
+  engine_.Release();
+  std::set<std::string> answered;
+  v1::ForwardStreamResponse answer;
+  while (stream->Read(&answer)) {
+    EXPECT_EQ(answer.status_code(), 0) << answer.status_message();
+    answered.insert(answer.request_id());
+  }
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(answered.size(), size_t{kRequests});
+}
+
+TEST_F(ForwardStreamRpc, AStreamThatIsCancelledForgetsWhatWaitsForRoom) {
+  ServerOptions options = TestOptions();
+  options.max_output_bytes = 100;
+  StartReady(options);
+  engine_.Hold();
+  const auto stream = Open();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(stream->Write(Named(absl::StrCat(i), 5)));
+  engine_.AwaitWaiting(1);
+  context_.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  server_.reset();
+  EXPECT_EQ(engine_.stats().dropped_cancelled, 1);
+}
+
 TEST_F(ForwardStreamRpc, CancellingTheStreamCancelsWhatWaits) {
   StartReady();
   engine_.Hold();

@@ -33,18 +33,6 @@ TEST_F(InfoRpc, ServerInfoNamesLimitsByTheirFlags) {
   EXPECT_THAT(flags, Contains("--max-message-bytes"));
 }
 
-void ExpectRefused(const grpc::Status& status, const char* method) {
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
-  EXPECT_THAT(status.error_message(), HasSubstr(method));
-  EXPECT_FALSE(status.error_details().empty()) << method;
-}
-
-TEST_F(InfoRpc, WhatIsNotCarriedOutSaysSo) {
-  StartReady();
-  grpc::ClientContext audit;
-  ExpectRefused(ReadAll(stub_->Audit(&audit, {}).get()).status, "Audit");
-}
-
 template <typename Request, typename Response, typename Stub>
 std::vector<Response> Ask(Stub* stub, const std::vector<Request>& questions) {
   grpc::ClientContext context;

@@ -20,14 +20,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Listen, AddressesByCommas) {
-  EXPECT_THAT(*ParseListen("127.0.0.1:0,unix:/run/h.sock"),
+  EXPECT_THAT(*ParseListen("listen", "127.0.0.1:0,unix:/run/h.sock"),
               ElementsAre("127.0.0.1:0", "unix:/run/h.sock"));
   for (const char* text : {"", ",", "unix:", "8500", "127.0.0.1:1,nothing"}) {
-    EXPECT_EQ(ParseListen(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(ParseListen("listen", text).status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
   }
   std::string too_long = "unix:/";
   too_long.resize(120, 'x');
-  EXPECT_FALSE(ParseListen(too_long).ok());
+  EXPECT_FALSE(ParseListen("listen", too_long).ok());
 }
 
 class UnixRpc : public ServerFixture {

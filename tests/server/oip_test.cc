@@ -319,5 +319,65 @@ TEST_F(OipRpc, IndexesLoadsAndUnloads) {
             grpc::StatusCode::NOT_FOUND);
 }
 
+class OipDoorsRpc : public ServerFixture {
+ protected:
+  using Stub = inference::GRPCInferenceService::Stub;
+
+  void SetUp() override {
+    ServerOptions options = TestOptions();
+    options.admin_listen = "127.0.0.1:0";
+    StartReady(options);
+    open_ = inference::GRPCInferenceService::NewStub(server_->grpc_server()->InProcessChannel({}));
+    const std::string banner = server_->Banner();
+    admin_ = inference::GRPCInferenceService::NewStub(
+        grpc::CreateChannel(banner.substr(banner.rfind(' ') + 1),  // "listening A admin B"
+                            grpc::InsecureChannelCredentials()));
+  }
+  static grpc::Status Load(Stub* stub, const std::string& name) {
+    grpc::ClientContext context;
+    inference::RepositoryModelLoadRequest request;
+    request.set_model_name(name);
+    inference::RepositoryModelLoadResponse response;
+    return stub->RepositoryModelLoad(&context, request, &response);
+  }
+  static grpc::Status Unload(Stub* stub, const std::string& name) {
+    grpc::ClientContext context;
+    inference::RepositoryModelUnloadRequest request;
+    request.set_model_name(name);
+    inference::RepositoryModelUnloadResponse response;
+    return stub->RepositoryModelUnload(&context, request, &response);
+  }
+  static inference::ModelStatisticsResponse Statistics(Stub* stub) {
+    grpc::ClientContext context;
+    inference::ModelStatisticsResponse response;
+    EXPECT_TRUE(stub->ModelStatistics(&context, {}, &response).ok());
+    return response;
+  }
+
+  std::unique_ptr<Stub> open_, admin_;
+};
+
+TEST_F(OipDoorsRpc, OnlyTheAdministrationsAddressLoadsAndUnloads) {
+  for (const grpc::Status& refused : {Load(open_.get(), "minilm.3"), Unload(open_.get(), "toy")}) {
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_THAT(refused.error_message(), HasSubstr("--admin-listen; was Repository"));
+  }
+  const grpc::Status loaded = Load(admin_.get(), "minilm.3");
+  EXPECT_TRUE(loaded.ok()) << loaded.error_message();
+  const grpc::Status unloaded = Unload(admin_.get(), "minilm.3");
+  EXPECT_TRUE(unloaded.ok()) << unloaded.error_message();
+}
+
+TEST_F(OipDoorsRpc, StatisticsAreTheSameAtEveryAddress) {
+  grpc::ClientContext context;
+  ModelInferResponse response;
+  ASSERT_TRUE(open_->ModelInfer(&context, Ragged(), &response).ok());
+  for (Stub* stub : {open_.get(), admin_.get()}) {
+    const inference::ModelStatisticsResponse statistics = Statistics(stub);
+    ASSERT_EQ(statistics.model_stats_size(), 1);
+    EXPECT_EQ(statistics.model_stats(0).inference_stats().success().count(), 1u);
+  }
+}
+
 }  // namespace
 }  // namespace headwise

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
 
 constexpr int64_t kWidth = 24, kHeads = 4;
 const std::vector<int64_t> kLengths = {5, 9, 1, 7, 6, 8, 3, 4, 0, 12};
@@ -93,6 +94,9 @@ TEST_F(Sweeps, GreedyDropsWhatCostsLeast) {
     }
     EXPECT_NEAR(*effect.pooled.relative_l2, least, 1e-9);
     set = effect.heads;
+    // Told as one intervention on the whole set.
+    ASSERT_EQ(effect.ablation.interventions.size(), 1u);
+    EXPECT_THAT(effect.ablation.interventions[0].heads, UnorderedElementsAreArray(set));
   }
 }
 

@@ -15,7 +15,7 @@
 namespace headwise {
 namespace {
 
-bool Never() { return false; }
+const AnalysisWatch kNobody{[] { return false; }, {}};
 
 // A forward's outputs as an analysis takes them.
 class Looked {
@@ -34,7 +34,7 @@ class Looked {
   const std::vector<float>& output(const std::string& name) const { return outputs_.at(name); }
   AnalysisResult Analyze(const AnalysisOptions& options = {}) const {
     EXPECT_TRUE(CheckAnalysis(spec_, input_, options).ok());
-    return AnalyzeHeads(view_, options, Never);
+    return AnalyzeHeads(view_, options, kNobody);
   }
 
  private:
@@ -211,7 +211,7 @@ struct Drawn {
   }
   std::vector<PairSimilarity> Compare(const AnalysisOptions& options) const {
     return CompareContributions(view, SampleTokens(input.queries, options.max_tokens, 1), options,
-                                Never);
+                                kNobody);
   }
   LayerSpec spec;
   ValidInput input;

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -54,15 +55,69 @@ TEST(Counts, OrderAndConventionsAreFixed) {
   const std::vector<Count> counts = *CountLayer(*MakeCountShape(512, 8, 0, 0, 0), {2, 10, 10});
   std::vector<std::string> ids;
   for (const Count& count : counts) ids.push_back(count.id);
-  EXPECT_THAT(ids, ::testing::ElementsAre("score_elements", "score_elements_causal", "parameters",
-                                          "parameters_with_bias", "macs_dense", "macs_causal",
-                                          "flops_dense", "flops_causal", "weight_bytes",
-                                          "kv_bytes_per_token", "score_tensor_bytes"));
+  EXPECT_THAT(
+      ids,
+      ::testing::ElementsAre(
+          "score_elements", "score_elements_causal", "parameters", "parameters_with_bias",
+          "parameters_q", "parameters_q_with_bias", "parameters_k", "parameters_k_with_bias",
+          "parameters_v", "parameters_v_with_bias", "parameters_o", "parameters_o_with_bias",
+          "macs_dense", "macs_causal", "flops_dense", "flops_causal", "macs_q", "flops_q", "macs_k",
+          "flops_k", "macs_v", "flops_v", "macs_o", "flops_o", "macs_scores_dense",
+          "flops_scores_dense", "macs_scores_causal", "flops_scores_causal", "macs_values_dense",
+          "flops_values_dense", "macs_values_causal", "flops_values_causal", "weight_bytes",
+          "activation_bytes", "kv_bytes_per_token", "score_tensor_bytes"));
   EXPECT_EQ(counts[0].convention, "B*H*T*S, dense");
   EXPECT_EQ(counts[1].convention, "B*H*T(T+1)/2");
   EXPECT_EQ(counts[2].convention, "without bias");
   EXPECT_EQ(counts[3].convention, "b_q, b_k, b_v, b_o");
-  EXPECT_EQ(counts[4].convention, "projections + scores + values");
+  EXPECT_EQ(counts[4].convention, "W_q: D * H*dk");
+  EXPECT_EQ(counts[12].convention, "projections + scores + values");
+}
+
+// D 512, H 8: four matrices of 512 x 512, each applied to 2 * 10 tokens.
+TEST(Counts, PartsOfTheChapterExample) {
+  std::map<std::string, int64_t> values = Values(*MakeCountShape(512, 8, 0, 0, 0), {2, 10, 10});
+  for (const char* matrix : {"q", "k", "v", "o"}) {
+    EXPECT_EQ(values[absl::StrCat("parameters_", matrix)], 262144);
+    EXPECT_EQ(values[absl::StrCat("parameters_", matrix, "_with_bias")], 262144 + 512);
+    EXPECT_EQ(values[absl::StrCat("macs_", matrix)], 20 * 262144);
+    EXPECT_EQ(values[absl::StrCat("flops_", matrix)], 2 * 20 * 262144);
+  }
+  EXPECT_EQ(values["macs_scores_dense"], 2 * 10 * 10 * 512);
+  EXPECT_EQ(values["macs_scores_causal"], 2 * 55 * 512);
+  EXPECT_EQ(values["activation_bytes"], 6 * 20 * 512 * 4);
+}
+
+// Parts add up to their totals, whatever the widths.
+TEST(Counts, PartsAddUp) {
+  CountShape shape;
+  shape.d_model = 5, shape.d_memory = 3, shape.d_out = 4;
+  shape.dk = {2, 3, 3}, shape.dv = {1, 4, 4};
+  shape.kv_dk = {2, 3}, shape.kv_dv = {1, 4};
+  shape.k_bias = false;
+  std::map<std::string, int64_t> values = Values(shape, {3, 2, 7});
+  const auto sum = [&](const std::vector<std::string>& ids) {
+    int64_t total = 0;
+    for (const std::string& id : ids) {
+      EXPECT_GT(values.count(id), 0u) << id;
+      total += values[id];
+    }
+    return total;
+  };
+  EXPECT_EQ(values["parameters"],
+            sum({"parameters_q", "parameters_k", "parameters_v", "parameters_o"}));
+  EXPECT_EQ(values["parameters_with_bias"],
+            sum({"parameters_q_with_bias", "parameters_k_with_bias", "parameters_v_with_bias",
+                 "parameters_o_with_bias"}));
+  EXPECT_EQ(values["parameters_k_with_bias"], values["parameters_k"]);
+  for (const std::string unit : {"macs", "flops"}) {
+    for (const std::string pairs : {"dense", "causal"}) {
+      EXPECT_EQ(values[unit + "_" + pairs],
+                sum({unit + "_q", unit + "_k", unit + "_v", unit + "_o", unit + "_scores_" + pairs,
+                     unit + "_values_" + pairs}));
+    }
+  }
+  EXPECT_EQ(values["activation_bytes"], 4 * 3 * (2 * (5 + 8 + 9 + 4) + 7 * (5 + 5)));
 }
 
 TEST(Counts, GroupedHeadsAndMissingBiases) {

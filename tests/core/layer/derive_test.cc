@@ -153,6 +153,15 @@ TEST(Derive, GatesAndMeansAreFolded) {
   EXPECT_TRUE(absl::IsInvalidArgument(FoldGates(*pruned, {}, {added.data(), 3}).status()));
 }
 
+TEST(Derive, OwnGatesAreFolded) {
+  const TestLayer layer = RandomLayer(Settings()[0], 9);
+  const LayerParts folded = FoldOwnGates(PartsOf(layer));
+  EXPECT_TRUE(folded.spec.gates.empty());
+  const std::vector<double> y = Widened(RunY(layer, Input()));
+  EXPECT_TRUE(AllNear(RunY(Reloaded(folded), Input()), y, 2e-6 * LargestMagnitude(y)));
+  EXPECT_FALSE(SameBits(folded.matrices.wo, layer.matrices.wo));
+}
+
 TEST(Derive, RefusalsNameTheRule) {
   const TestLayer layer = RandomLayer(BasicSpec(kWidth, kHeads), 9);
   EXPECT_THAT(std::string(PruneHeads(PartsOf(layer), {0, 1, 2, 3, 4, 5}).status().message()),

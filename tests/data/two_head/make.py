@@ -3,8 +3,9 @@
 """Writes the two hand-sized layers and every number that they pass through.
 
 Needs numpy and shares nothing with the C++ code. For each layer: spec.json and weights.safetensors
-(what `headwise load NAME --spec … --weights …` takes), x.npy, and expected.json with q, k, v, scores,
-p, z, y and contributions in float64. Run it in this folder: ./make.py
+(what `headwise load NAME --spec … --weights …` takes), x.npy, layer.json with all three (what
+`headwise trace --layer-json …` takes), and expected.json with q, k, v, scores, p, z, y and
+contributions in float64. Run it in this folder: ./make.py
 """
 
 import json
@@ -96,6 +97,9 @@ def write(layer, root):
             "mask": {"causal": True}, "tensors": {ROLES[name]: name for name in tensors}}
     (folder / "spec.json").write_text(as_json(spec))
     write_safetensors(folder / "weights.safetensors", tensors)
+    typed = {name: value for name, value in spec.items() if name != "tensors"}
+    (folder / "layer.json").write_text(as_json(
+        {"spec": typed, "weights": {ROLES[name]: layer[name] for name in tensors}, "x": layer["x"]}))
     np.save(folder / "x.npy", np.array(layer["x"], dtype="<f4"))
     values = {name: value.tolist() for name, value in forward(layer).items()}
     (folder / "expected.json").write_text(as_json(values))

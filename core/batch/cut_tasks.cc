@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/batch/cut_tasks.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/kernel/tile_sizes.h"
+
+namespace headwise {
+namespace {
+
+// A task should take about a millisecond at most: long enough that handing it out costs nothing,
+// short enough that a cancelled request frees the core soon. At 100 GFLOP/s a core that is 50 M
+// multiply-adds. The shortest ones take 20 µs, beside which handing them out is still nothing.
+constexpr int64_t kMostMacs = 50'000'000;
+constexpr int64_t kLeastMacs = 1'000'000;
+
+// Of attention, whose speed is less even: 4 µs to an eighth of a millisecond.
+constexpr int64_t kLeastTilesMacs = 200'000;
+constexpr int64_t kMostTilesMacs = 6'250'000;
+
+// A task is this part of what is left for each worker.
+constexpr int64_t kShareOfRest = 4;
+
+int64_t MacsOf(const BlockProduct& product, int64_t rows) {
+  return rows * product.blocks * product.block_macs;
+}
+
+}  // namespace
+
+std::vector<BlockTask> CutTasks(absl::Span<const BlockProduct> products, int workers) {
+  int64_t rest = 0, rows = 0;
+  for (const BlockProduct& product : products) {
+    rest += MacsOf(product, product.rows);
+    rows = std::max(rows, product.rows);
+  }
+  std::vector<BlockTask> tasks;
+  for (int64_t row = 0; row < rows; row += kTileRows) {
+    for (size_t p = 0; p < products.size(); ++p) {
+      const BlockProduct& product = products[p];
+      if (row >= product.rows) continue;
+      const int64_t count = std::min(kTileRows, product.rows - row);
+      const int64_t macs = MacsOf(product, count);
+      const int64_t wanted = std::clamp(rest / (kShareOfRest * workers), kLeastMacs, kMostMacs);
+      const int64_t parts = std::clamp<int64_t>((macs + wanted - 1) / wanted, 1, product.blocks);
+      for (int64_t i = 0; i < parts; ++i) {
+        tasks.push_back(
+            {p, row, count, product.blocks * i / parts, product.blocks * (i + 1) / parts});
+      }
+      rest -= macs;
+    }
+  }
+  return tasks;
+}
+
+std::vector<size_t> CutTiles(absl::Span<const int64_t> costs, int workers) {
+  const int64_t all = std::accumulate(costs.begin(), costs.end(), int64_t{0});
+  const int64_t wanted =
+      std::clamp(all / (kShareOfRest * workers), kLeastTilesMacs, kMostTilesMacs);
+  std::vector<size_t> begin = {0};
+  int64_t cost = 0;
+  for (size_t tile = 0; tile < costs.size(); ++tile) {
+    cost += costs[tile];
+    if (cost < wanted && tile + 1 < costs.size()) continue;
+    begin.push_back(tile + 1);
+    cost = 0;
+  }
+  return begin;
+}
+
+}  // namespace headwise

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the heads of a sequence begin in a pass's buffers (PassData has the layouts), counted in
+// numbers.
+#ifndef HEADWISE_CORE_KERNEL_HEAD_PLACES_H_
+#define HEADWISE_CORE_KERNEL_HEAD_PLACES_H_
+
+#include <cstdint>
+
+#include "core/kernel/pass_data.h"
+#include "core/layer/attention_layer.h"
+
+namespace headwise {
+
+// In q: the sequence's first row of a query head; its rows are dk apart.
+inline int64_t QueriesAt(const AttentionLayer& layer, const PassData& pass, const SequencePlan& s,
+                         int64_t head) {
+  const size_t r = static_cast<size_t>(head);
+  return layer.q_offsets()[r] * pass.query_rows + s.q_row * layer.spec().dk[r];
+}
+
+// In kt: the first key panel of a key/value head.
+inline int64_t KeysAt(const AttentionLayer& layer, const SequencePlan& s, int64_t group) {
+  return s.key_slot * layer.kt_width() +
+         layer.kt_offsets()[static_cast<size_t>(group)] * s.padded_keys();
+}
+
+// In v: the first key of a key/value head.
+inline int64_t ValuesAt(const AttentionLayer& layer, const SequencePlan& s, int64_t group) {
+  return s.key_slot * layer.v_width() +
+         layer.v_offsets()[static_cast<size_t>(group)] * s.padded_keys();
+}
+
+}  // namespace headwise
+
+#endif  // HEADWISE_CORE_KERNEL_HEAD_PLACES_H_

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/worker_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+namespace headwise {
+namespace {
+
+using ::testing::Each;
+
+class WorkerPoolOf : public ::testing::TestWithParam<int> {};
+
+TEST_P(WorkerPoolOf, RunsEveryTaskOnceWhateverTheirNumber) {
+  WorkerPool pool(GetParam());
+  for (int64_t count = 0; count < 40; ++count) {
+    std::vector<std::atomic<int>> runs(static_cast<size_t>(count));
+    pool.Run(count, [&](int64_t i, int) { runs[static_cast<size_t>(i)].fetch_add(1); });
+    std::vector<int> counted(runs.begin(), runs.end());
+    EXPECT_THAT(counted, Each(1)) << count;
+  }
+}
+
+TEST_P(WorkerPoolOf, RunsWhatItSaidWasUpcoming) {
+  constexpr int64_t kCount = 200;
+  WorkerPool pool(GetParam());
+  std::vector<int64_t> announced(static_cast<size_t>(pool.threads()), -1);
+  std::atomic<int64_t> kept{0}, broken{0};
+  for (int run = 0; run < 3; ++run) {
+    std::fill(announced.begin(), announced.end(), -1);
+    pool.Run(kCount, [&](int64_t i, int worker) {
+      int64_t& mine = announced[static_cast<size_t>(worker)];
+      if (mine >= 0) (mine == i ? kept : broken).fetch_add(1);
+      mine = pool.Upcoming(worker);
+      if (mine >= kCount) broken.fetch_add(1);
+    });
+  }
+  EXPECT_EQ(broken.load(), 0);
+  EXPECT_GT(kept.load(), kCount);  // of 3 * kCount
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, WorkerPoolOf, ::testing::Values(1, 2, 3, 5));
+
+}  // namespace
+}  // namespace headwise
