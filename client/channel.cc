@@ -50,7 +50,9 @@ absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
   if (code == grpc::StatusCode::OK) return absl::OkStatus();
   const auto absl_code = static_cast<absl::StatusCode>(code);
   if (code == grpc::StatusCode::UNAVAILABLE &&
-      (absl::StartsWith(message, "failed to connect") || absl::StrContains(message, "DNS"))) {
+      (absl::StartsWith(message, "failed to connect") ||
+       absl::StartsWith(message, "connections to all backends failing") ||
+       absl::StrContains(message, "DNS"))) {
     return absl::Status(absl_code,
                         absl::StrCat("server: must answer at ", target, "; was ", message));
   }

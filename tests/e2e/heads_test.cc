@@ -109,6 +109,7 @@ struct Derivation {
   std::string ablated;  // heads whose ablation gives the same output; empty: the plain one
   double bound = 1e-6;  // relative, on that
   std::string dtype = "F32";
+  double again = 1e-6;  // of the largest |y|: pruned once more against ablated
 };
 
 void Heads::ExpectALayer(const std::string& base, const std::string& name,
@@ -122,8 +123,7 @@ void Heads::ExpectALayer(const std::string& base, const std::string& name,
       derivation.ablated.empty() ? Y(base) : AblatedY(base, derivation.ablated);
   EXPECT_LT(RelativeError(Y(name), plain), derivation.bound);
   // By the old ids: ablated, and pruned again.
-  const double bound =
-      (derivation.dtype == "F32" ? 1e-6 : 1e-2) * LargestMagnitude(Widened(Y(name)));
+  const double bound = derivation.again * LargestMagnitude(Widened(Y(name)));
   const std::string again = name + "-again";
   Run({"prune", name, "--heads", "5,8", "--as", again});
   EXPECT_TRUE(AllNear(Y(again), Widened(AblatedY(name, "5,8")), bound));
@@ -152,14 +152,16 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
         {{"permute", "m0", "--order", "11,3,5,7,9,1,0,2,4,6,8,10"}, ""},
         {{"split", "m0"}, ""},
         {{"combine", "m0"}, ""},
-        {{"quantize", "m0"}, "", 3e-2, "INT8"}}},
+        {{"quantize", "m0"}, "", 3e-2, "INT8", 1e-2}}},
       {"s",
        {{{"prune", "s", "--heads", "0,1,2"}, "0,1,2"},  // a whole group
         {{"prune", "s", "--heads", "0,7"}, "0,7"},
         {{"permute", "s", "--order", "8,0,4,1,5,2,6,3,7"}, ""},
         {{"split", "s"}, ""},
         {{"combine", "s"}, ""},
-        {{"quantize", "s"}, "", 0.2, "INT8"}}}};  // one feature of x outweighs all
+        // One feature of x is 27 times as large as the median one; what it leaves to the others'
+        // 8 bits is coarse.
+        {{"quantize", "s"}, "", 0.2, "INT8", 2e-2}}}};
   for (const auto& [base, list] : derivations) {
     for (size_t i = 0; i < list.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(base, " ", list[i].verb[0], " ", i));
