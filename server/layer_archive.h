@@ -37,8 +37,8 @@ struct StoredLayer {
   std::vector<StoredPart> parts;  // of distinct names
 };
 
-// The CRC32C of a whole whose pieces come in any order, each once: `crc` (0 at first) with a piece that
-// has `bytes_behind` bytes between its end and the whole's.
+// The CRC32C of a whole whose pieces come in any order, each once: `crc` (0 at first) with a piece
+// that has `bytes_behind` bytes between its end and the whole's.
 uint32_t AddToCrc32c(uint32_t crc, absl::Span<const char> piece, size_t bytes_behind);
 
 StoredPart DescribePart(std::string name, const OwnedTensor& tensor);
