@@ -175,7 +175,7 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
 }
 
 TEST_F(Heads, AnalyzeHasTheDocumentedShape) {
-  const json answer = Run({"analyze", "m0", "--permutations", "99"}, Input());
+  const json answer = Run({"analyze", "m0", "--permutations", "99", "--timeout", "120s"}, Input());
   ASSERT_EQ(answer["heads"].size(), 12u);
   ASSERT_EQ(answer["pairs"].size(), 66u);
   for (const char* key :

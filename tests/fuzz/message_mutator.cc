@@ -82,7 +82,9 @@ class Mutation {
         std::numeric_limits<int64_t>::min(),  int64_t{1} << 31};
     switch (Below(4)) {
       case 0:
-        return was + (Below(2) == 0 ? 1 : -1);
+        // Past the end and round again.
+        return static_cast<int64_t>(static_cast<uint64_t>(was) +
+                                    (Below(2) == 0 ? 1 : ~uint64_t{0}));
       case 1:
         return kEdges[Below(std::size(kEdges))];
       default:
