@@ -121,7 +121,7 @@ absl::Status Upload::CheckUses() const {
   for (const TensorUse& use : load_.uses) {
     if (!names.contains(use.name)) {
       return absl::NotFoundError(absl::StrCat(
-          "tensors: must hold the layer's ", TensorRoleName(use.role), "; was without ", use.name));
+          "tensors: must hold the layer's ", TensorRoleName(use.role), "; was without ", Printable(use.name)));
     }
   }
   return absl::OkStatus();
