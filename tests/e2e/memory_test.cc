@@ -75,9 +75,7 @@ TEST(Cases, S8_TwoHundredRoundsOfLoadAndUnloadKeepNothing) {
   EXPECT_EQ(server.Metric("headwise_memory_bytes{kind=\"layers\"}"), 0.0);
   RecordProperty("resident_percent_of_round_5", static_cast<int>(100 * resident / after_5));
   EXPECT_LE(resident, after_20 + (int64_t{32} << 20));
-  // 1.05 is wanted (bench row rss_rounds); some 6 MB more than after five rounds stay, 1.09
-  // to 1.13.
-  EXPECT_LE(static_cast<double>(resident), 1.2 * static_cast<double>(after_5))
+  EXPECT_LE(static_cast<double>(resident), 1.05 * static_cast<double>(after_5))
       << resident << " bytes, after five rounds " << after_5;
 }
 
