@@ -120,8 +120,9 @@ absl::Status Upload::CheckUses() const {
   for (const UploadedTensor& tensor : load_.tensors) names.insert(tensor.name);
   for (const TensorUse& use : load_.uses) {
     if (!names.contains(use.name)) {
-      return absl::NotFoundError(absl::StrCat(
-          "tensors: must hold the layer's ", TensorRoleName(use.role), "; was without ", Printable(use.name)));
+      return absl::NotFoundError(absl::StrCat("tensors: must hold the layer's ",
+                                              TensorRoleName(use.role), "; was without ",
+                                              Printable(use.name)));
     }
   }
   return absl::OkStatus();
