@@ -10,6 +10,7 @@
 #include "core/format/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
@@ -29,8 +30,8 @@ class Heads : public ::testing::Test {
   // Of minilm, or of smollm2 for layers whose name begins with s.
   std::vector<std::string> Input(const std::string& layer = "m") const {
     const bool smollm2 = layer[0] == 's';
-    const std::string file = absl::StrCat(
-        HEADWISE_TEST_DATA, smollm2 ? "/data/smollm2" : "/data/minilm", "/inputs.safetensors");
+    const std::string file =
+        TestDataPath(absl::StrCat("data/", smollm2 ? "smollm2" : "minilm", "/inputs.safetensors"));
     return {"--input", file + (smollm2 ? ":layer12.x" : ":layer0.x"), "--lengths-from",
             file + ":lengths"};
   }
