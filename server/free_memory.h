@@ -4,6 +4,10 @@
 
 namespace headwise {
 
+// Holds what tcmalloc keeps for each thread to a few megabytes in all: gRPC's threads come and go,
+// and what idle ones keep is never given back. Once, at the start.
+void LimitThreadCaches();
+
 // Gives memory that the allocator has free back to the system, where the allocator is tcmalloc; it
 // would itself, but slowly. Takes some milliseconds: for after something large has gone.
 void ReleaseFreeMemory();

@@ -5,9 +5,11 @@
 
 namespace headwise {
 
-uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const char> bytes) {
-  return static_cast<uint32_t>(
-      absl::ExtendCrc32c(absl::crc32c_t{crc}, absl::string_view(bytes.data(), bytes.size())));
+uint32_t AddToCrc32c(uint32_t crc, absl::Span<const char> piece, size_t bytes_behind) {
+  const absl::crc32c_t own = absl::ComputeCrc32c(absl::string_view(piece.data(), piece.size()));
+  // A checksum is linear: the whole's is the sum of the pieces', each moved by what lies behind it.
+  const absl::crc32c_t moved = absl::ConcatCrc32c(own, absl::crc32c_t{0}, bytes_behind);
+  return crc ^ static_cast<uint32_t>(moved);
 }
 
 StoredPart DescribePart(std::string name, const OwnedTensor& tensor) {
@@ -15,8 +17,8 @@ StoredPart DescribePart(std::string name, const OwnedTensor& tensor) {
   part.name = std::move(name);
   part.dtype = tensor.dtype;
   part.shape = tensor.shape;
-  part.crc32c = ExtendCrc32c(
-      0, absl::MakeSpan(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()));
+  part.crc32c = AddToCrc32c(
+      0, absl::MakeSpan(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()), 0);
   return part;
 }
 

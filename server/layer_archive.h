@@ -37,8 +37,9 @@ struct StoredLayer {
   std::vector<StoredPart> parts;  // of distinct names
 };
 
-// The CRC32C of bytes that follow what has the CRC32C `crc` (0: nothing).
-uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const char> bytes);
+// The CRC32C of a whole whose pieces come in any order, each once: `crc` (0 at first) with a piece
+// that has `bytes_behind` bytes between its end and the whole's.
+uint32_t AddToCrc32c(uint32_t crc, absl::Span<const char> piece, size_t bytes_behind);
 
 StoredPart DescribePart(std::string name, const OwnedTensor& tensor);
 

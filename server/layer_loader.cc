@@ -50,12 +50,15 @@ absl::StatusOr<std::vector<RoleTensor>> ReadOnDemand(const Checkpoint& checkpoin
     }
     StoredPart* const part = &(*parts)[i];
     *part = {info.name, *dtype, info.shape, 0, std::nullopt};
-    const auto read = [&checkpoint, part](int64_t offset, absl::Span<char> out) {
+    tensors.push_back({uses[i].role, uses[i].name, {*dtype, info.shape, nullptr}, uses[i].head});
+    const size_t bytes = tensors.back().view.bytes();
+    const auto read = [&checkpoint, part, bytes](int64_t offset, absl::Span<char> out) {
       absl::Status status = checkpoint.ReadPart(part->name, offset, out);
-      if (status.ok()) part->crc32c = ExtendCrc32c(part->crc32c, out);
+      if (!status.ok()) return status;
+      const size_t end = static_cast<size_t>(offset) + out.size();
+      part->crc32c = AddToCrc32c(part->crc32c, out, bytes - end);
       return status;
     };
-    tensors.push_back({uses[i].role, uses[i].name, {*dtype, info.shape, nullptr}, uses[i].head});
     tensors.back().read = read;
   }
   return tensors;

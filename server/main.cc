@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "headwise/version.h"
 #include "server/flags.h"
+#include "server/free_memory.h"
 #include "server/logging.h"
 #include "server/metrics.h"
 #include "server/server.h"
@@ -81,6 +82,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace headwise
 
 int main(int argc, char** argv) {
+  headwise::LimitThreadCaches();
   headwise::BlockSignals();
   return headwise::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -12,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/rules.h"
 #include "core/base/tensor.h"
+#include "core/format/file.h"
 #include "server/codec_layer.h"
 #include "server/codec_tensor.h"
 
@@ -22,11 +23,11 @@ constexpr int kMaxUploadTensors = 4096;
 
 // The empty tensor that `wire` announces, and its size in bytes.
 absl::StatusOr<std::pair<UploadedTensor, size_t>> Announce(const v1::StoredTensor& wire) {
-  const std::string field = absl::StrCat("tensors.", wire.name());
+  const std::string field = absl::StrCat("tensors.", Printable(wire.name()));
   const std::optional<DType> dtype = DTypeFromName(wire.dtype());
   if (!dtype.has_value()) {
     return absl::UnimplementedError(
-        absl::StrCat(field, ": must have a dtype that is known; was ", wire.dtype()));
+        absl::StrCat(field, ": must have a dtype that is known; was ", Printable(wire.dtype())));
   }
   UploadedTensor tensor{wire.name(), {*dtype, ToInt64s(wire.shape()), {}}};
   const std::optional<int64_t> elements = NumElements(tensor.tensor.shape);
@@ -119,8 +120,9 @@ absl::Status Upload::CheckUses() const {
   for (const UploadedTensor& tensor : load_.tensors) names.insert(tensor.name);
   for (const TensorUse& use : load_.uses) {
     if (!names.contains(use.name)) {
-      return absl::NotFoundError(absl::StrCat(
-          "tensors: must hold the layer's ", TensorRoleName(use.role), "; was without ", use.name));
+      return absl::NotFoundError(absl::StrCat("tensors: must hold the layer's ",
+                                              TensorRoleName(use.role), "; was without ",
+                                              Printable(use.name)));
     }
   }
   return absl::OkStatus();

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/audit/bounds.h"
 #include "core/audit/checker.h"
+#include "core/base/normal.h"
 #include "core/engine.h"
 #include "core/reference/reference_input.h"
 
@@ -26,14 +26,6 @@ std::vector<double> Widened(const NamedOutput& output) {
 
 std::vector<double> Widened(const std::vector<float>& values) {
   return {values.begin(), values.end()};
-}
-
-std::vector<double> Normal(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal;
-  std::vector<double> values(static_cast<size_t>(count));
-  for (double& value : values) value = normal(random);
-  return values;
 }
 
 }  // namespace
@@ -247,7 +239,7 @@ AttentionInput AuditProbe(const LayerSpec& spec) {
   };
   auto owned = std::make_shared<Probe>();
   const auto fill = [](int64_t width, uint32_t seed) {
-    const std::vector<double> normal = Normal(14 * width, seed);
+    const std::vector<double> normal = NormalNumbers<double>(14 * width, seed);
     return std::vector<float>(normal.begin(), normal.end());
   };
   owned->x = fill(spec.d_model, 1);

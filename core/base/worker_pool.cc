@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/worker_pool.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include <utility>
+
+#include "core/base/openmp.h"
 
 namespace headwise {
 namespace {

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <utility>
+
+#include "core/base/normal.h"
 
 namespace headwise {
 namespace {
@@ -14,17 +15,9 @@ constexpr char kProbe[] =
 const std::vector<int64_t> kLengths = {24, 40};
 constexpr int64_t kTokens = 64;
 
-std::vector<float> Normal(int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 std::vector<float> ProbeMemory(const LayerSpec& spec) {
   if (spec.d_memory == spec.d_model) return {};
-  return Normal(kTokens * spec.d_memory, 2);
+  return NormalNumbers<float>(kTokens * spec.d_memory, 2);
 }
 
 }  // namespace
@@ -32,7 +25,7 @@ std::vector<float> ProbeMemory(const LayerSpec& spec) {
 ReducedErrorProbe::ReducedErrorProbe(std::shared_ptr<AttentionLayer> exact, Executor* executor)
     : exact_(std::move(exact)),
       executor_(executor),
-      x_(Normal(kTokens * exact_->spec().d_model, 1)),
+      x_(NormalNumbers<float>(kTokens * exact_->spec().d_model, 1)),
       memory_(ProbeMemory(exact_->spec())) {
   exact_->KeepProjectionsOf(x_.data(), memory_.empty() ? x_.data() : memory_.data(), kTokens);
 }

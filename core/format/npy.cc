@@ -229,9 +229,9 @@ absl::StatusOr<size_t> CheckSize(const NpyHeader& header, const Conversion& conv
     return Malformed(absl::StrCat("shape: is too large; was ", ShapeToString(header.shape)));
   }
   if (bytes != file_bytes - data_begin) {
-    return absl::DataLossError(absl::StrCat("npy data: must be ", bytes, " bytes (", header.descr,
-                                            " ", ShapeToString(header.shape), "); was ",
-                                            file_bytes - data_begin));
+    return absl::DataLossError(
+        absl::StrCat("npy data: must be ", bytes, " bytes (", Printable(header.descr), " ",
+                     ShapeToString(header.shape), "); was ", file_bytes - data_begin));
   }
   return bytes;
 }

@@ -210,7 +210,7 @@ const char* PackedMatrix::PanelAt(const Block& block, int64_t packed_row) const 
 }
 
 void PackedMatrix::KeepProductsOf(const float* rows, int64_t count) {
-  CHECK(type_ == TileType::kF32 && count <= kTileRows) << count;
+  CHECK(type_ == TileType::kF32 && count <= kTileRows);
   product_rows_ = rows;
   product_count_ = count;
   products_.resize(static_cast<size_t>(count * columns_));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/softmax.cc"
@@ -22,7 +23,6 @@ using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
 using Bf16Tag = hn::Repartition<hwy::bfloat16_t, FloatTag>;
 
-constexpr float kLog2E = 1.44269504088896341f;
 // Lines that a row asks for ahead. With dk = dv = 64 in f32 a head's q, kt and v are as many as its
 // rows ask for while they see one block of keys.
 constexpr int64_t kLinesARow = 12;
@@ -68,7 +68,7 @@ HWY_INLINE FloatVec Exp2(FloatTag d, FloatVec x) {
 HWY_INLINE FloatVec Tanh(FloatTag d, FloatVec x) {
   const FloatVec size = hn::Abs(x);
   const FloatVec one = hn::Set(d, 1.0f);
-  const FloatVec e = Exp2<true>(d, hn::Mul(size, hn::Set(d, -2.0f * kLog2E)));
+  const FloatVec e = Exp2<true>(d, hn::Mul(size, hn::Set(d, -2.0f * std::numbers::log2e_v<float>)));
   const FloatVec large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   const FloatVec x2 = hn::Mul(x, x);
   FloatVec p = hn::Set(d, 62.0f / 2835.0f);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numbers>
 
 #include "core/kernel/lines_ahead.h"
 #include "core/kernel/tile_sizes.h"
@@ -60,7 +61,7 @@ struct SoftmaxTile {
   // What a difference from the maximum is multiplied by to be the exponent of a power of two. The
   // difference is taken first, so that the largest key's weight is exactly 1, and so that large
   // finite logits don't overflow.
-  float unit() const { return (plain ? scale : 1.0f) * 1.44269504088896341f; }
+  float unit() const { return (plain ? scale : 1.0f) * std::numbers::log2e_v<float>; }
 
   const float* const* bias = nullptr;  // [rows]: from column 0 of each row; null: none
   float softcap = 0.0f;

@@ -2,8 +2,6 @@
 // The only file that calls oneDNN and the only one that catches its exceptions.
 #include "core/kernel/tile_kernel.h"
 
-#include <omp.h>
-
 #include <array>
 #include <bit>
 #include <map>
@@ -17,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/dtype.h"
 #include "core/base/mutex.h"
+#include "core/base/openmp.h"
 
 namespace headwise {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <omp.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
+#include "core/base/openmp.h"
 #include "tests/bench/bench.h"
 
 namespace headwise::bench {

@@ -67,7 +67,6 @@ void PeerRows(const Settings& settings, const std::string& path, std::vector<Row
             absl::StrCat("faster_than_peers_", core ? "core_" : "layer_",
                          absl::AsciiStrToLower(DTypeName(dtype)), "_b", shape.batch, "_t",
                          shape.length, "_d", shape.d_model, "_h", shape.heads);
-        if (name.rfind(settings.only, 0) != 0 && settings.only.rfind("faster", 0) == 0) continue;
         const Work work = core ? CoreWork(dtype, shape, &pool) : LayerWork(settings, dtype, shape);
         work.run();
         std::vector<double> ratios;

@@ -66,7 +66,7 @@ def fill_in(text, prelude, folder, ask):
 
 
 def main():
-    root, binaries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    root, binaries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     pages = sorted((root / "docs" / "mistakes").glob("*.md"))
     prelude = BLOCK.search((root / "docs" / "mistakes" / "README.md").read_text()).group(2)
     server, address = start_server(binaries)

@@ -10,6 +10,7 @@
 #include "core/format/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
 
@@ -24,7 +25,7 @@ class Audit : public ::testing::Test {
   Audit() : server_({"--demo"}) {}
 
   static std::vector<std::string> Input() {
-    return {"--input", absl::StrCat(HEADWISE_TEST_DATA, "/data/two_head/x.npy")};
+    return {"--input", TestDataPath("data/two_head/x.npy")};
   }
   CommandResult Run(std::vector<std::string> words, bool with_input = true) const {
     if (with_input) {

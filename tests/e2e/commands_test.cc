@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/format/safetensors.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
@@ -19,8 +20,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-std::string Data(const std::string& file) { return absl::StrCat(HEADWISE_TEST_DATA, "/", file); }
 
 void ExpectKeys(const json& object, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << key << " in " << object;
@@ -36,8 +35,8 @@ std::vector<float> OutputFloats(const std::string& path, const std::string& name
 class Commands : public ::testing::Test {
  protected:
   std::vector<std::string> MinilmInput() const {
-    return {"--input", Data("data/minilm/inputs.safetensors:layer0.x"), "--lengths-from",
-            Data("data/minilm/inputs.safetensors:lengths")};
+    return {"--input", TestDataPath("data/minilm/inputs.safetensors:layer0.x"), "--lengths-from",
+            TestDataPath("data/minilm/inputs.safetensors:lengths")};
   }
   json Run(std::vector<std::string> verb, const std::vector<std::string>& more = {}) const {
     verb.insert(verb.end(), more.begin(), more.end());
@@ -143,8 +142,9 @@ TEST_F(Commands, AblateHasTheDocumentedShape) {
   std::vector<std::string> names;
   for (const SafetensorsEntry& entry : (*file)->header().entries) names.push_back(entry.name);
   EXPECT_THAT(names, ::testing::UnorderedElementsAre("y", "ablation.0.y", "gram", "b", "y_sq"));
-  const CommandResult unknown = server_.Headwise({"ablate", "m0", "--heads", "12", "--input",
-                                                  Data("data/minilm/inputs.safetensors:layer0.x")});
+  const CommandResult unknown =
+      server_.Headwise({"ablate", "m0", "--heads", "12", "--input",
+                        TestDataPath("data/minilm/inputs.safetensors:layer0.x")});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.err, StartsWith("headwise: INVALID_ARGUMENT: heads: "));
 }
@@ -155,7 +155,7 @@ TEST_F(Commands, GoldenCheckpointsReproduce) {
       const std::string folder = absl::StrCat("golden/", name);
       const std::string out = dir_.Path("y.safetensors");
       Run({"load", "g", "--checkpoint", folder, "--layer", absl::StrCat(layer), "--replace"});
-      const std::string file = Data(folder + "/expected.safetensors");
+      const std::string file = TestDataPath(folder + "/expected.safetensors");
       Run({"forward", "g", "--input", absl::StrCat(file, ":layer", layer, ".x"), "--lengths-from",
            file + ":lengths", "--output", out});
       const std::vector<double> y = ReadDoubles(*OpenSafetensors(folder + "/expected.safetensors"),
@@ -181,8 +181,8 @@ TEST_F(Commands, OwnSpecAndUploadGiveTheBitsOfTheCheckpoint) {
                        {"v_bias", prefix + "self.value.bias"},
                        {"o_bias", prefix + "output.dense.bias"}}}};
   Run({"load", "own", "--spec", dir_.Write("spec.json", spec.dump()), "--weights",
-       Data("data/minilm/model.safetensors")});
-  Run({"load", "sent", "--upload", Data("data/minilm"), "--layer", "0"});
+       TestDataPath("data/minilm/model.safetensors")});
+  Run({"load", "sent", "--upload", TestDataPath("data/minilm"), "--layer", "0"});
   std::vector<std::vector<float>> ys;
   for (const char* name : {"m0", "own", "sent"}) {
     const std::string out = dir_.Path(absl::StrCat(name, ".safetensors"));
@@ -269,7 +269,7 @@ TEST_F(Commands, LoadTestReportsWhatItMeasured) {
 }
 
 TEST(Demo, LayersOfTheChapterAndTheRealOnesAreServed) {
-  ServerProcess server({"--repository", Data("data"), "--demo"});
+  ServerProcess server({"--repository", TestDataPath("data"), "--demo"});
   const json list = server.HeadwiseJson({"list"});
   std::vector<std::string> names;
   for (const json& layer : list["layers"]) names.push_back(layer["name"]);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/calls.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
@@ -29,7 +30,7 @@ std::string FolderOf(const GoldenLayer& layer) {
 }
 
 void AddFolder(const GoldenLayer& layer, const std::string& repository) {
-  const std::filesystem::path from = TestPath("golden/" + layer.folder);
+  const std::filesystem::path from = TestDataPath("golden/" + layer.folder);
   const std::filesystem::path to = std::filesystem::path(repository) / FolderOf(layer);
   if (!std::filesystem::create_directory(to)) return;  // another layer's turn made it
   std::filesystem::copy_file(from / layer.config_file, to / "config.json");

@@ -10,6 +10,7 @@
 #include "core/format/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
@@ -29,8 +30,8 @@ class Heads : public ::testing::Test {
   // Of minilm, or of smollm2 for layers whose name begins with s.
   std::vector<std::string> Input(const std::string& layer = "m") const {
     const bool smollm2 = layer[0] == 's';
-    const std::string file = absl::StrCat(
-        HEADWISE_TEST_DATA, smollm2 ? "/data/smollm2" : "/data/minilm", "/inputs.safetensors");
+    const std::string file =
+        TestDataPath(absl::StrCat("data/", smollm2 ? "smollm2" : "minilm", "/inputs.safetensors"));
     return {"--input", file + (smollm2 ? ":layer12.x" : ":layer0.x"), "--lengths-from",
             file + ":lengths"};
   }
@@ -109,6 +110,7 @@ struct Derivation {
   std::string ablated;  // heads whose ablation gives the same output; empty: the plain one
   double bound = 1e-6;  // relative, on that
   std::string dtype = "F32";
+  double again = 1e-6;  // of the largest |y|: pruned once more against ablated
 };
 
 void Heads::ExpectALayer(const std::string& base, const std::string& name,
@@ -122,8 +124,7 @@ void Heads::ExpectALayer(const std::string& base, const std::string& name,
       derivation.ablated.empty() ? Y(base) : AblatedY(base, derivation.ablated);
   EXPECT_LT(RelativeError(Y(name), plain), derivation.bound);
   // By the old ids: ablated, and pruned again.
-  const double bound =
-      (derivation.dtype == "F32" ? 1e-6 : 1e-2) * LargestMagnitude(Widened(Y(name)));
+  const double bound = derivation.again * LargestMagnitude(Widened(Y(name)));
   const std::string again = name + "-again";
   Run({"prune", name, "--heads", "5,8", "--as", again});
   EXPECT_TRUE(AllNear(Y(again), Widened(AblatedY(name, "5,8")), bound));
@@ -152,14 +153,16 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
         {{"permute", "m0", "--order", "11,3,5,7,9,1,0,2,4,6,8,10"}, ""},
         {{"split", "m0"}, ""},
         {{"combine", "m0"}, ""},
-        {{"quantize", "m0"}, "", 3e-2, "INT8"}}},
+        {{"quantize", "m0"}, "", 3e-2, "INT8", 1e-2}}},
       {"s",
        {{{"prune", "s", "--heads", "0,1,2"}, "0,1,2"},  // a whole group
         {{"prune", "s", "--heads", "0,7"}, "0,7"},
         {{"permute", "s", "--order", "8,0,4,1,5,2,6,3,7"}, ""},
         {{"split", "s"}, ""},
         {{"combine", "s"}, ""},
-        {{"quantize", "s"}, "", 0.2, "INT8"}}}};  // one feature of x outweighs all
+        // One feature of x is 27 times as large as the median one; what it leaves to the others'
+        // 8 bits is coarse.
+        {{"quantize", "s"}, "", 0.2, "INT8", 2e-2}}}};
   for (const auto& [base, list] : derivations) {
     for (size_t i = 0; i < list.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(base, " ", list[i].verb[0], " ", i));
@@ -173,7 +176,7 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
 }
 
 TEST_F(Heads, AnalyzeHasTheDocumentedShape) {
-  const json answer = Run({"analyze", "m0", "--permutations", "99"}, Input());
+  const json answer = Run({"analyze", "m0", "--permutations", "99", "--timeout", "120s"}, Input());
   ASSERT_EQ(answer["heads"].size(), 12u);
   ASSERT_EQ(answer["pairs"].size(), 66u);
   for (const char* key :

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/calls.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_layer.h"
 
@@ -54,8 +55,8 @@ std::vector<float> LoadAndRun(const std::string& repository, v1::DType dtype) {
 
 TEST(LargeLayer, LoadsAndRunsInF32AndInt8) {
   const TempDir repository;
-  const std::string make = absl::StrCat("python3 ", HEADWISE_TEST_DATA,
-                                        "/data/large_layer/make.py ", repository.Path("large"));
+  const std::string make = absl::StrCat("python3 ", TestDataPath("data/large_layer/make.py"), " ",
+                                        repository.Path("large"));
   ASSERT_EQ(std::system(make.c_str()), 0);
   std::printf("%.0f million parameters\n", static_cast<double>(kParameters) * 1e-6);
   const std::vector<float> exact = LoadAndRun(repository.path(), v1::F32);

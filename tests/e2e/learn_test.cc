@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "core/format/safetensors.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/temp_dir.h"
 
 namespace headwise {
@@ -22,8 +23,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-std::string Data(const std::string& file) { return absl::StrCat(HEADWISE_TEST_DATA, "/", file); }
 
 // All numbers of nested lists, in order.
 void Flatten(const json& values, std::vector<double>* out) {
@@ -43,7 +42,7 @@ void ExpectNear(const json& actual, const json& expected, double tolerance,
 // Every number of the layer's worked example, computed in float64 by other code.
 void ExpectWorked(const json& trace, const std::string& folder) {
   ASSERT_TRUE(trace.contains("values")) << trace;
-  std::ifstream file(Data(absl::StrCat("data/", folder, "/expected.json")));
+  std::ifstream file(TestDataPath(absl::StrCat("data/", folder, "/expected.json")));
   const json expected = json::parse(file);
   const json& values = trace["values"];
   for (const auto& [name, numbers] : expected.items()) {
@@ -83,18 +82,18 @@ class Learn : public ::testing::Test {
 
   // x of a stored layer, in its sequences.
   json TraceStored(const std::string& name, const std::string& dir) const {
-    const std::string inputs = Data(absl::StrCat("data/", dir, "/inputs.safetensors"));
+    const std::string inputs = TestDataPath(absl::StrCat("data/", dir, "/inputs.safetensors"));
     return server_.HeadwiseJson(
         {"trace", name, "--input", inputs + ":layer0.x", "--lengths-from", inputs + ":lengths"});
   }
 
-  ServerProcess server_{{"--demo", "--repository", Data("data")}};
+  ServerProcess server_{{"--demo", "--repository", TestDataPath("data")}};
 };
 
 TEST_F(Learn, TheTwoHeadExampleIsWorkedInFull) {
   for (const auto& [name, folder] : std::vector<std::pair<std::string, std::string>>{
            {"two-head", "two_head"}, {"two-head-unequal", "two_head_unequal"}}) {
-    const std::string x = Data(absl::StrCat("data/", folder, "/x.npy"));
+    const std::string x = TestDataPath(absl::StrCat("data/", folder, "/x.npy"));
     const json trace = server_.HeadwiseJson({"trace", name, "--input", x});
     ExpectWorked(trace, folder);
     for (const char* matrix : {"q", "k", "v"}) {
@@ -105,7 +104,7 @@ TEST_F(Learn, TheTwoHeadExampleIsWorkedInFull) {
     EXPECT_EQ(Stage(trace, "scores")["bytes"], "72");
   }
   const CommandResult text =
-      server_.Headwise({"trace", "two-head", "--input", Data("data/two_head/x.npy")});
+      server_.Headwise({"trace", "two-head", "--input", TestDataPath("data/two_head/x.npy")});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   // Head 1: q k^T, the scores that the mask leaves, and the weights, row by row.
   EXPECT_THAT(text.out, HasSubstr("0.1956  0.8044"));
@@ -117,7 +116,7 @@ TEST_F(Learn, TheTwoHeadExampleIsWorkedInFull) {
 TEST_F(Learn, ATypedLayerIsTracedAndGone) {
   const json before = server_.HeadwiseJson({"list"});
   for (const std::string folder : {"two_head", "two_head_unequal"}) {
-    const std::string file = Data(absl::StrCat("data/", folder, "/layer.json"));
+    const std::string file = TestDataPath(absl::StrCat("data/", folder, "/layer.json"));
     ExpectWorked(server_.HeadwiseJson({"trace", "--layer-json", file}), folder);
   }
   EXPECT_EQ(server_.HeadwiseJson({"list"}), before);
@@ -153,7 +152,7 @@ TEST_F(Learn, TracesTrainedLayers) {
 // The example of the index arithmetic, found again in q as `forward` gives it.
 TEST_F(Learn, IndexArithmeticHoldsOnTheAnswer) {
   const json trace =
-      server_.HeadwiseJson({"trace", "two-head", "--input", Data("data/two_head/x.npy")});
+      server_.HeadwiseJson({"trace", "two-head", "--input", TestDataPath("data/two_head/x.npy")});
   const json& index = trace["index_arithmetic"];
   const json& q = trace["values"]["q"];
   const size_t tokens = index["shape"][0], heads = index["shape"][1], width = index["shape"][2];
@@ -175,8 +174,8 @@ TEST_F(Learn, IndexArithmeticHoldsOnTheAnswer) {
 
 // A fused projection is split for the comparison, and the split copy is gone afterwards.
 TEST_F(Learn, FusedProjectionsAreSplitForTheComparison) {
-  const json load =
-      server_.HeadwiseJson({"load", "fused", "--upload", Data("golden/gpt2"), "--layer", "0"});
+  const json load = server_.HeadwiseJson(
+      {"load", "fused", "--upload", TestDataPath("golden/gpt2"), "--layer", "0"});
   const uint32_t width = load["layer"]["d_model"];
   const json before = server_.HeadwiseJson({"list"});
   const CommandResult show = server_.Headwise({"show", "fused", "--json"});
@@ -206,7 +205,7 @@ TEST_F(Learn, EveryKindOfLayerCanBeTracedAndAskedAbout) {
                                                         {"bart_encoder_decoder_cross", "cross.0"},
                                                         {"falcon_7b_mqa", "0"}}) {
     const json load = server_.HeadwiseJson(
-        {"load", folder, "--upload", Data("golden/" + folder), "--layer", layer});
+        {"load", folder, "--upload", TestDataPath("golden/" + folder), "--layer", layer});
     const uint32_t width = load["layer"]["d_model"];
     std::vector<float> values(5 * width);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 8.0f - 0.4f;
@@ -298,7 +297,7 @@ TEST_F(Learn, ExercisesAreJudgedByTheLayersOwnComputation) {
 }
 
 TEST_F(Learn, WorkedInFullHasALimit) {
-  const std::string inputs = Data("data/minilm/inputs.safetensors");
+  const std::string inputs = TestDataPath("data/minilm/inputs.safetensors");
   const CommandResult refused =
       server_.Headwise({"trace", "minilm", "--worked", "--input", inputs + ":layer0.x"});
   EXPECT_EQ(refused.exit_code, 1);

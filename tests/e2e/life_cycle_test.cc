@@ -15,6 +15,7 @@
 #include "headwise/v1/headwise.grpc.pb.h"
 #include "tests/e2e/calls.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/test_layer.h"
 
@@ -153,7 +154,7 @@ TEST(LifeCycle, ASecondSignalEndsAtOnce) {
 TEST(LifeCycle, StrictStartEndsTheServerAndNamesTheLayer) {
   const CommandResult result = RunProgram(
       "headwise-server", {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--repository",
-                          HEADWISE_TEST_DATA, "--load", "bad=nowhere:0", "--strict-start"});
+                          TestDataPath(""), "--load", "bad=nowhere:0", "--strict-start"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("bad"));
 }

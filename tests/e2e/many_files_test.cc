@@ -12,6 +12,7 @@
 #include "core/format/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
 
@@ -150,7 +151,7 @@ TEST_F(ManyFiles, EveryKindAddsUp) {
   const std::string rows = dir_.Path("rows.safetensors");
   const OwnedTensor replaced = FloatTensor({538, 32}, RandomFloats(538 * 32, 3));
   ASSERT_TRUE(WriteSafetensors(rows, {{"x", replaced.view()}}).ok());
-  const std::string donor = absl::StrCat(HEADWISE_TEST_DATA, "/data/minilm/inputs.safetensors");
+  const std::string donor = TestDataPath("data/minilm/inputs.safetensors");
   for (const std::vector<std::string>& kind :
        std::vector<std::vector<std::string>>{{"--kind", "scale", "--scale", "0.5"},
                                              {"--kind", "mean"},
@@ -201,7 +202,7 @@ TEST_F(ManyFiles, GramsAndMeansAreThoseOfAll) {
 }
 
 TEST_F(ManyFiles, WhatDoesNotFitIsRefused) {
-  const std::string file = absl::StrCat(HEADWISE_TEST_DATA, "/data/minilm/inputs.safetensors");
+  const std::string file = TestDataPath("data/minilm/inputs.safetensors");
   const std::string both = absl::StrCat(file, ":layer0.x,", file, ":layer0.x");
   const auto refused = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"ablate", "m0", "--input", both};
@@ -233,9 +234,8 @@ TEST(MillionTokens, AddUpToTheConcatenation) {
   std::vector<size_t> cuts;
   for (size_t i = 1; i < 10; ++i) cuts.push_back(i * lengths.size() / 10);
   const Cut input(dir, kWidth, RandomFloats(kTokens * kWidth, 5), lengths, cuts);
-  const std::string weights =
-      absl::StrCat(HEADWISE_TEST_DATA, "/data/two_head/weights.safetensors");
-  const std::string spec = absl::StrCat(HEADWISE_TEST_DATA, "/data/two_head/spec.json");
+  const std::string weights = TestDataPath("data/two_head/weights.safetensors");
+  const std::string spec = TestDataPath("data/two_head/spec.json");
   server.HeadwiseJson({"load", "two", "--spec", spec, "--weights", weights});
   json parts = input.ExpectOneAnswer(server, {"ablate", "two", "--sweep", "leave-one-out", "--kind",
                                               "mean", "--resamples", "100"});

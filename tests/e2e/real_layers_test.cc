@@ -12,6 +12,7 @@
 #include "core/format/safetensors.h"
 #include "tests/e2e/calls.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/stored_layer.h"
 
@@ -147,7 +148,8 @@ void ExpectEffects(const v1::AblateResult& result, const nlohmann::json& expecte
 }
 
 TEST_P(RealLayers, AblationsGiveTheExpectedEffects) {
-  std::ifstream file(TestPath(absl::StrCat("data/", GetParam().dir, "/expected_ablation.json")));
+  std::ifstream file(
+      TestDataPath(absl::StrCat("data/", GetParam().dir, "/expected_ablation.json")));
   const nlohmann::json expected = nlohmann::json::parse(file);
   for (const int64_t layer : GetParam().layers) {
     const StoredInput input = ReadStoredInput(GetParam().dir, layer);

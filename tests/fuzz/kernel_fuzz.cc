@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/engine.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/engine_helper.h"
@@ -98,7 +99,7 @@ void CheckAgree(const ForwardResult& a, const ForwardResult& b, double tolerance
     for (size_t i = 0; i < values.size(); ++i) {
       const double difference = std::abs(double{values[i]} - double{others[i]});
       CHECK(difference <= allowed)
-          << name << " at " << i << ": " << values[i] << " and " << others[i];
+          << absl::StrCat(name, " at ", i, ": ", values[i], " and ", others[i]);
     }
   }
 }

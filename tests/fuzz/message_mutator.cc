@@ -82,7 +82,9 @@ class Mutation {
         std::numeric_limits<int64_t>::min(),  int64_t{1} << 31};
     switch (Below(4)) {
       case 0:
-        return was + (Below(2) == 0 ? 1 : -1);
+        // Past the end and round again.
+        return static_cast<int64_t>(static_cast<uint64_t>(was) +
+                                    (Below(2) == 0 ? 1 : ~uint64_t{0}));
       case 1:
         return kEdges[Below(std::size(kEdges))];
       default:
@@ -117,9 +119,16 @@ class Mutation {
     Message* const message = site.message;
     const FieldDescriptor* const field = site.field;
     const bool add = at >= 0 && at == reflection.FieldSize(*message, field);
+    // Half of what is added is as one that is there.
+    const int like =
+        add && at > 0 && Below(2) == 0 ? static_cast<int>(Below(static_cast<uint32_t>(at))) : -1;
     switch (field->cpp_type()) {
 #define HEADWISE_SCALAR(CPPTYPE, Name, Type, Make)                                                \
   case FieldDescriptor::CPPTYPE: {                                                                \
+    if (like >= 0) {                                                                              \
+      return reflection.Add##Name(message, field,                                                 \
+                                  reflection.GetRepeated##Name(*message, field, like));           \
+    }                                                                                             \
     const Type was = at < 0 ? reflection.Get##Name(*message, field)                               \
                             : (add ? Type() : reflection.GetRepeated##Name(*message, field, at)); \
     const Type value = static_cast<Type>(Make(was));                                              \

@@ -17,6 +17,7 @@
 #include "server/codec_ablation.h"
 #include "server/codec_analysis.h"
 #include "server/codec_input.h"
+#include "server/status.h"
 #include "server/upload.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/message_mutator.h"
@@ -61,8 +62,9 @@ const std::vector<LayerSpec>& Specs() {
   return *specs;
 }
 
+// A refusal is looked at as it leaves the server, which is where it is made one short line.
 bool Ok(const absl::Status& status) {
-  if (!status.ok()) CheckRefusal(status);
+  if (!status.ok()) CheckRefusal(absl::Status(status.code(), ToGrpcStatus(status).error_message()));
   return status.ok();
 }
 

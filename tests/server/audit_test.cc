@@ -51,7 +51,7 @@ TEST_F(AuditRpc, RefusalsNameTheField) {
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "ablation: must go with theirs");
   request = Request();
   request.mutable_input()->mutable_x()->clear_shape();
-  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "x: ");
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "x.data: ");
   const DemoLayer demo = TwoHeadLayer();
   LoadOptions options;
   options.name = demo.name;

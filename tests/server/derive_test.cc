@@ -15,14 +15,7 @@ class DeriveRpc : public ServerFixture {
  protected:
   void SetUp() override {
     StartReady();
-    v1::LoadLayerRequest request;
-    request.set_name("m3");
-    request.set_checkpoint("minilm");
-    request.set_layer("3");
-    v1::LoadLayerResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = stub_->LoadLayer(&context, request, &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    LoadMinilm("m3");
   }
 
   static v1::DeriveLayerRequest Request(v1::DeriveLayerRequest::Kind kind, const std::string& name,

@@ -17,17 +17,6 @@ using ::testing::HasSubstr;
 
 class SaveRpc : public ServerFixture {
  protected:
-  void LoadMinilm(const std::string& name) {
-    v1::LoadLayerRequest request;
-    request.set_name(name);
-    request.set_checkpoint("minilm");
-    request.set_layer("3");
-    v1::LoadLayerResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = stub_->LoadLayer(&context, request, &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-  }
-
   grpc::Status Save(const std::string& name, const std::string& file) {
     v1::SaveLayerRequest request;
     request.set_name(name);

@@ -32,6 +32,17 @@ void ServerFixture::StartReady(const ServerOptions& options) {
   ASSERT_TRUE(loaded.ok()) << loaded;
 }
 
+void ServerFixture::LoadMinilm(const std::string& name) {
+  v1::LoadLayerRequest request;
+  request.set_name(name);
+  request.set_checkpoint("minilm");
+  request.set_layer("3");
+  v1::LoadLayerResponse response;
+  grpc::ClientContext context;
+  const grpc::Status status = stub_->LoadLayer(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+}
+
 std::shared_ptr<grpc::Channel> ServerFixture::TcpChannel() const {
   const std::vector<std::string> banner = absl::StrSplit(server_->Banner(), ' ');
   return grpc::CreateChannel(banner.at(1), grpc::InsecureChannelCredentials());

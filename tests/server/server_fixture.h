@@ -30,6 +30,9 @@ class ServerFixture : public ::testing::Test {
   // As Start; and it is ready.
   void StartReady(const ServerOptions& options = TestOptions());
 
+  // Loads layer 3 of the repository's minilm. Fails the test if it can't.
+  void LoadMinilm(const std::string& name);
+
   // A channel over TCP to the server's port.
   std::shared_ptr<grpc::Channel> TcpChannel() const;
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace headwise {
@@ -30,7 +31,7 @@ class Answers {
 
   void Set(size_t index, absl::StatusOr<Result> answer) {
     const std::lock_guard<std::mutex> lock(mu_);
-    CHECK(!answers_[index].has_value()) << "answered twice: " << index;
+    CHECK(!answers_[index].has_value()) << absl::StrCat("answered twice: ", index);
     answers_[index] = std::move(answer);
     if (--missing_ == 0) done_.notify_all();
   }

@@ -7,6 +7,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "tests/support/bytes.h"
 #include "tests/support/stored_layer.h"
 
 namespace headwise {
@@ -16,7 +17,7 @@ using nlohmann::json;
 
 std::vector<std::string> Folders() {
   std::vector<std::string> folders;
-  for (const auto& entry : std::filesystem::directory_iterator(TestPath("golden"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(TestDataPath("golden"))) {
     if (entry.is_directory()) folders.push_back(entry.path().filename().string());
   }
   std::sort(folders.begin(), folders.end());
@@ -36,7 +37,7 @@ void PrintTo(const GoldenLayer& layer, std::ostream* out) { *out << GoldenName(l
 std::vector<GoldenLayer> GoldenLayers() {
   std::vector<GoldenLayer> layers;
   for (const std::string& folder : Folders()) {
-    const std::string path = TestPath(absl::StrCat("golden/", folder));
+    const std::string path = TestDataPath(absl::StrCat("golden/", folder));
     std::ifstream file(path + "/case.json");
     CHECK(file.good()) << path;
     const json described = json::parse(file);

@@ -5,6 +5,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "tests/support/bytes.h"
 
 namespace headwise {
 namespace {
@@ -42,12 +43,9 @@ LayerSpec RopeSpecOf(LayerSpec spec, double base) {
 
 }  // namespace
 
-std::string TestPath(const std::string& relative) {
-  return absl::StrCat(HEADWISE_TEST_DATA, "/", relative);
-}
-
 std::unique_ptr<SafetensorsFile> OpenSafetensors(const std::string& relative) {
-  absl::StatusOr<std::unique_ptr<SafetensorsFile>> file = SafetensorsFile::Open(TestPath(relative));
+  absl::StatusOr<std::unique_ptr<SafetensorsFile>> file =
+      SafetensorsFile::Open(TestDataPath(relative));
   CHECK_OK(file.status());
   return *std::move(file);
 }

@@ -15,7 +15,6 @@
 namespace headwise {
 
 // Each ends the test program if the file or tensor isn't there.
-std::string TestPath(const std::string& relative);  // under tests/
 std::vector<float> ReadFloats(const SafetensorsFile& file, const std::string& name);
 std::vector<double> ReadDoubles(const SafetensorsFile& file, const std::string& name);
 std::vector<int64_t> ReadIntegers(const SafetensorsFile& file, const std::string& name);

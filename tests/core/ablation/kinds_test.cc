@@ -360,9 +360,10 @@ TEST(AblateKinds, ReplacedHeadsLeaveNoInfinity) {
   knockout.edges = {{0, 1, 1}, {0, 2, 1}, {0, 2, 2}};
   const AblateResult result =
       Ablated(layer, input, {{{Of(InterventionKind::kUniform, {0})}}, {{mean}}, {{knockout}}});
-  EXPECT_EQ(ByName(result.outputs).at("ablation.0.y")[0], 3e38f);
+  const auto outputs = ByName(result.outputs);
+  EXPECT_EQ(outputs.at("ablation.0.y")[0], 3e38f);
   for (const char* name : {"ablation.1.y", "ablation.2.y"}) {
-    for (const float value : ByName(result.outputs).at(name)) EXPECT_TRUE(std::isfinite(value));
+    for (const float value : outputs.at(name)) EXPECT_TRUE(std::isfinite(value));
   }
   EXPECT_FALSE(result.ablations[1].pooled.l2.has_value());
 }

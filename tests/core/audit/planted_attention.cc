@@ -84,8 +84,9 @@ int64_t PlantedWriter::GroupOf(int64_t head) const {
 
 bool PlantedWriter::Sees(const PlantedInput& input, const Sequence& s, int64_t query,
                          int64_t key) const {
-  if (key >= s.keys) return Is("pad_attended") || Is("pad_inverted");
-  if (Is("pad_inverted")) return false;
+  const bool padding = key >= s.keys;
+  if (padding && !Is("pad_attended") && !Is("pad_inverted")) return false;
+  if (!padding && Is("pad_inverted")) return false;
   bool bottom_right = s.bottom_right;
   if (Is("causal_alignment")) bottom_right = !bottom_right;
   const int64_t me = query + (bottom_right ? s.keys - s.length : 0);
@@ -100,7 +101,7 @@ bool PlantedWriter::Sees(const PlantedInput& input, const Sequence& s, int64_t q
     const int64_t w = *spec_.mask.window + (Is("window_plus_one") ? 1 : 0);
     sees = sees && (s.causal ? key > me - w : std::abs(key - me) <= w);
   }
-  if (!input.keep.empty() && input.keep[At(s.first_key + key)] == 0) sees = false;
+  if (!padding && !input.keep.empty() && input.keep[At(s.first_key + key)] == 0) sees = false;
   return Is("mask_inverted") ? !sees : sees;
 }
 

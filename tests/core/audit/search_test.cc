@@ -116,7 +116,7 @@ TEST(Search, MoreStagesPlaceTheMistakeMoreExactly) {
                                                     {"scale_none", AuditStage::kScores},
                                                     {"softmax_heads", AuditStage::kP},
                                                     {"causal_future", AuditStage::kP},
-                                                    {"sink_in_value", AuditStage::kZ},
+                                                    {"sink_in_value", AuditStage::kP},
                                                     {"heads_reversed", AuditStage::kY},
                                                     {"wo_first_slice", AuditStage::kY},
                                                     {"bias_k", AuditStage::kK},

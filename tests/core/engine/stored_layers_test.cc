@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/engine_helper.h"
 #include "tests/support/stored_layer.h"
@@ -60,7 +61,7 @@ TEST(StoredLayers, Smollm2) {
 }
 
 nlohmann::json ReadJson(const std::string& relative) {
-  std::ifstream stream(TestPath(relative));
+  std::ifstream stream(TestDataPath(relative));
   return nlohmann::json::parse(stream);
 }
 

@@ -307,7 +307,7 @@ TEST(Safetensors, WritingRefusals) {
   EXPECT_EQ(code(dir.Path("a"), {"__metadata__"}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(dir.path(), {"x"}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(dir.Path("none/a"), {"x"}), absl::StatusCode::kNotFound);
-  EXPECT_EQ(code("/dev/full", {"x"}), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code("/dev/full", {"x"}), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(FilesIn(dir), 0u);
 }
 

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/bytes.h"
 #include "tests/support/compare.h"
 #include "tests/support/reference_helper.h"
 
@@ -28,7 +29,7 @@ struct Files {
 class DemoLayers : public ::testing::TestWithParam<Files> {
  protected:
   static std::string Path(const std::string& file) {
-    return std::string(HEADWISE_TEST_DATA) + "/data/" + GetParam().folder + "/" + file;
+    return TestDataPath(std::string("data/") + GetParam().folder + "/" + file);
   }
   static nlohmann::json ReadJson(const std::string& file) {
     std::ifstream stream(Path(file));
