@@ -17,6 +17,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 TREE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 SCREENS = {"phone": (375, 800), "desktop": (1280, 900)}
 SCHEMES = {"light": 1, "dark": 0}  # blink's preferred colour scheme
@@ -37,12 +40,7 @@ class Reports(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.browser = browser()
-        server = subprocess.Popen(
-            [BIN / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-             "--repository", TREE / "tests/data"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        cls.addClassCleanup(lambda: (server.terminate(), server.wait(), server.stdout.close()))
-        cls.address = server.stdout.readline().split()[1]
+        cls.address = cls.enterClassContext(RunningServer(BIN, "--repository", TREE / "tests/data")).address
         cls.headwise("load", "m", "--checkpoint", "minilm", "--layer", "0")
         cls.headwise("load", "s", "--checkpoint", "smollm2", "--layer", "12")
 

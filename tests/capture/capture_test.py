@@ -22,6 +22,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (BartConfig, BartModel, BertConfig, BertModel, LlamaConfig, LlamaModel, PreTrainedTokenizerFast,
                           T5Config, T5Model)
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 TREE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 TEXTS = "the cat sat\na dog ran over the hill and back\n\nwords that the cat and the dog never heard\nthe\n"
 VOCABULARY = ["[UNK]", "[PAD]", *sorted({word for word in TEXTS.split()})]
@@ -39,11 +42,7 @@ class Captures(unittest.TestCase):
         torch.manual_seed(7)
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         (cls.folder / "texts.txt").write_text(TEXTS, encoding="utf-8")
-        server = subprocess.Popen(
-            [BIN / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--repository", cls.folder],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        cls.addClassCleanup(lambda: (server.terminate(), server.wait(), server.stdout.close()))
-        cls.address = server.stdout.readline().split()[1]
+        cls.address = cls.enterClassContext(RunningServer(BIN, "--repository", cls.folder)).address
 
     def run_program(self, *words):
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)

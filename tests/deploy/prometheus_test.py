@@ -11,6 +11,9 @@ import time
 import urllib.parse
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 METRIC = re.compile(r"\bheadwise_[a-z_]+")
 SUFFIX = re.compile(r"_(bucket|count|sum)$")
 DEADLINE_S = 60
@@ -25,19 +28,6 @@ def free_port():
 def fetch(url):
     with urllib.request.urlopen(url, timeout=10) as answer:
         return answer.read().decode()
-
-
-def start_server(binaries, log):
-    """A server with the built-in layers, after its first call; the process and its metrics address."""
-    server = subprocess.Popen([f"{binaries}/headwise-server", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                               "--demo"], stdout=subprocess.PIPE, stderr=log, text=True)
-    words = server.stdout.readline().split()
-    assert words[0] == "listening" and words[2] == "metrics", words
-    load = [f"{binaries}/headwise-load", "two-head", "--server", words[1], "--lengths", "fixed:4", "--duration", "1s"]
-    deadline = time.monotonic() + DEADLINE_S
-    while subprocess.run(load, capture_output=True).returncode != 0:
-        assert time.monotonic() < deadline, "the server never answered"
-    return server, words[3]
 
 
 def dashboard_queries(dashboard):
@@ -101,21 +91,18 @@ def main():
     subprocess.run(["promtool", "check", "rules", rules], check=True)
     subprocess.run(["promtool", "check", "config", root / "deploy/prometheus/prometheus.yaml"], check=True)
     dashboard = json.loads((root / "deploy/grafana/headwise.json").read_text())
-    with tempfile.TemporaryDirectory() as name, open(f"{name}/server.log", "w") as log:
-        server, metrics = start_server(binaries, log)
-        try:
-            text = fetch(f"http://{metrics}/metrics")
-            subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
-            known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-            faults = list(names_faults("alerts", rules.read_text(), known))
-            for title, expression in dashboard_queries(dashboard):
-                faults += names_faults(f"dashboard, {title}", expression, known)
-            assert not faults, "\n".join(faults)
-            scrape(root, metrics, dashboard, pathlib.Path(name))
-        finally:
-            server.terminate()
-            server.wait()
-    assert server.returncode == 0, server.returncode
+    with tempfile.TemporaryDirectory() as name, RunningServer(binaries, "--demo") as server:
+        # Series appear with the first calls.
+        subprocess.run([f"{binaries}/headwise-load", "two-head", "--server", server.address, "--lengths", "fixed:4",
+                        "--duration", "1s"], capture_output=True, check=True)
+        text = fetch(f"http://{server.metrics}/metrics")
+        subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
+        known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+        faults = list(names_faults("alerts", rules.read_text(), known))
+        for title, expression in dashboard_queries(dashboard):
+            faults += names_faults(f"dashboard, {title}", expression, known)
+        assert not faults, "\n".join(faults)
+        scrape(root, server.metrics, dashboard, pathlib.Path(name))
 
 
 if __name__ == "__main__":

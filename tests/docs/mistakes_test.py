@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.S)
 
 
@@ -23,16 +26,6 @@ def write_npy(path, rows):
     values = [float(v) for row in rows for v in row]
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
                      struct.pack(f"<{len(values)}d", *values))
-
-
-def start_server(binaries):
-    server = subprocess.Popen([binaries / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "", "--demo"],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    words = server.stdout.readline().split()
-    if len(words) < 2 or words[0] != "listening":
-        server.kill()
-        raise SystemExit(f"the server didn't start: {words}")
-    return server, words[1]
 
 
 def audit(binaries, address, command, folder):
@@ -69,26 +62,21 @@ def main():
     root, binaries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     pages = sorted((root / "docs" / "mistakes").glob("*.md"))
     prelude = BLOCK.search((root / "docs" / "mistakes" / "README.md").read_text()).group(2)
-    server, address = start_server(binaries)
     stale = []
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            for page in pages:
-                text = page.read_text()
-                now = fill_in(text, prelude, pathlib.Path(folder),
-                              lambda command: audit(binaries, address, command, folder))
-                # A page is about its mistake: the audit names it.
-                if page.stem != "README" and f"\n{page.stem}: " not in now:
-                    stale.append(f"{page.name}: the audit doesn't name {page.stem}:\n{now}")
-                if now == text:
-                    continue
-                if "--write" in sys.argv:
-                    page.write_text(now)
-                else:
-                    stale.append(f"{page.name} is stale; it should read:\n{now}")
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
+    with RunningServer(binaries, "--demo") as server, tempfile.TemporaryDirectory() as folder:
+        for page in pages:
+            text = page.read_text()
+            now = fill_in(text, prelude, pathlib.Path(folder),
+                          lambda command: audit(binaries, server.address, command, folder))
+            # A page is about its mistake: the audit names it.
+            if page.stem != "README" and f"\n{page.stem}: " not in now:
+                stale.append(f"{page.name}: the audit doesn't name {page.stem}:\n{now}")
+            if now == text:
+                continue
+            if "--write" in sys.argv:
+                page.write_text(now)
+            else:
+                stale.append(f"{page.name} is stale; it should read:\n{now}")
     print("\n".join(stale) or f"{len(pages)} pages, none stale")
     return 1 if stale or len(pages) < 6 else 0
 

@@ -9,11 +9,12 @@ CPU's own.
 """
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
 
 TITLE = "## A tour in ten minutes"
 INDENT = "    "
@@ -95,36 +96,6 @@ def self_test():
         ("one --flag", ["out", "", "more"]), ("two", [])]
 
 
-class Server:
-    def __init__(self, root, programs):
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [programs / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-             "--repository", "tests/data", "--demo", "--threads", "2"],
-            cwd=root, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        words = self.process.stdout.readline().split()
-        if len(words) < 2:
-            self.stop()
-            self.log.seek(0)
-            sys.exit(f"the server did not start:\n{self.log.read()}")
-        self.address = words[1]
-        self.wait(programs)
-
-    def wait(self, programs):
-        """Until the layers that it was started with are there."""
-        deadline = time.monotonic() + 60
-        while subprocess.run([programs / "headwise", "--server", self.address, "health"],
-                             capture_output=True).returncode != 0:
-            if time.monotonic() > deadline:
-                self.stop()
-                sys.exit("the server never became ready")
-            time.sleep(0.05)
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=60)
-
-
 def run(root, programs, address, command, work):
     """What the command prints, as the README's reader sees it. `headwise` talks to our server."""
     shell = f'headwise() {{ "{programs}/headwise" --server {address} --timeout 60s "$@"; }}\n{command}'
@@ -149,12 +120,9 @@ def main():
     steps = tour_of(readme)
     if len(steps) < 6:
         sys.exit(f"README.md: the tour must have six steps or more; was {len(steps)}")
-    server = Server(root, programs)
-    try:
-        with tempfile.TemporaryDirectory() as work:
-            printed = [run(root, programs, server.address, step[2], work) for step in steps]
-    finally:
-        server.stop()
+    with (RunningServer(programs, "--repository", "tests/data", "--demo", "--threads", "2", cwd=root) as server,
+          tempfile.TemporaryDirectory() as work):
+        printed = [run(root, programs, server.address, step[2], work) for step in steps]
     if "--update" in sys.argv[3:]:
         update(path, readme, steps, printed)
         return 0

@@ -11,6 +11,9 @@ import xml.etree.ElementTree
 
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 TREE, BIN = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 
 
@@ -42,15 +45,8 @@ def check(address, folder):
 
 
 def main():
-    server = subprocess.Popen(
-        [BIN / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--repository",
-         TREE / "tests/data"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            check(server.stdout.readline().split()[1], pathlib.Path(folder))
-    finally:
-        server.terminate()
-        server.wait()
+    with RunningServer(BIN, "--repository", TREE / "tests/data") as server, tempfile.TemporaryDirectory() as folder:
+        check(server.address, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

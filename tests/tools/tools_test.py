@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 CACHE = pathlib.Path(os.environ.get("HEADWISE_CACHE") or pathlib.Path.home() / ".cache/headwise")
 TOOLS = CACHE / "tools"
 TOKENS = {"forward": "forward-0123456789", "analyze": "analyze-0123456789", "admin": "admin-0123456789"}
@@ -22,23 +25,6 @@ def run(*words):
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
 
 
-class Server:
-    """A server with the demo's layers. Ended by its id."""
-
-    def __init__(self, binaries, *flags):
-        self.process = subprocess.Popen(
-            [binaries / "headwise-server", "--listen", "localhost:0", "--metrics", "", "--demo", *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.address = self.process.stdout.readline().split()[1]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        assert self.process.wait(30) == 0
-
-
 def check(result, expected_code, *texts):
     said = result.stdout + result.stderr
     assert result.returncode == expected_code, f"{result.args}: {result.returncode}\n{said}"
@@ -46,16 +32,9 @@ def check(result, expected_code, *texts):
         assert text in said, f"{result.args}: no {text} in\n{said}"
 
 
-def probe_until_ready(address, *flags):
-    for _ in range(100):
-        if run(TOOLS / "grpc-health-probe", "-addr", address, *flags).returncode == 0:
-            return
-    raise AssertionError("never healthy")
-
-
 def try_tools(address, curl, probe, ghz):
     """What works alike over every kind of door: flags of each tool are given."""
-    probe_until_ready(address, *probe)
+    check(run(TOOLS / "grpc-health-probe", "-addr", address, *probe), 0, "SERVING")
     check(run(TOOLS / "grpc-health-probe", "-addr", address, "-service", "layer/two-head", *probe), 0, "SERVING")
     assert run(TOOLS / "grpc-health-probe", "-addr", address, "-service", "layer/none", *probe).returncode != 0
     check(run(TOOLS / "grpcurl", *curl, address, "list"), 0, "headwise.v1.Headwise", "grpc.health.v1.Health")
@@ -65,7 +44,7 @@ def try_tools(address, curl, probe, ghz):
     tensor = json.loads(answer.stdout)["tensors"][0]
     assert tensor["shape"] == [1, 4] and len(base64.b64decode(tensor["data"])) == 16, tensor
     unknown = run(TOOLS / "grpcurl", *curl, "-d", REQUEST.replace("two-head", "none"), address, FORWARD)
-    check(unknown, 64 + 5, "NotFound", "was none")
+    check(unknown, 64 + 5, "NotFound", 'was "none"')
     report = run(TOOLS / "ghz", *ghz, "--call", FORWARD.replace("/", "."), "-d", REQUEST, "-n", "200", "-c", "4",
                  "-O", "json", address)
     check(report, 0)
@@ -86,7 +65,7 @@ def main():
     binaries = pathlib.Path(sys.argv[1])
     for tool in ("grpcurl", "grpc-health-probe", "ghz"):
         assert (TOOLS / tool).exists(), f"{TOOLS / tool}: run ./dev tools first"
-    with Server(binaries) as server:
+    with RunningServer(binaries, "--demo") as server:
         try_tools(server.address, ["-plaintext"], [], ["--insecure"])
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -94,17 +73,21 @@ def main():
         tls = ["--tls-cert", folder / "cert.pem", "--tls-key", folder / "key.pem"]
         ca, own = folder / "ca.pem", ["-cert", folder / "cert.pem", "-key", folder / "key.pem"]
         (folder / "tokens").write_text("".join(f"{right} {token}\n" for right, token in TOKENS.items()))
-        with Server(binaries, *tls, "--token-file", folder / "tokens") as server:
+        (folder / "token").write_text(TOKENS["forward"])
+        with RunningServer(binaries, "--demo", *tls, "--token-file", folder / "tokens", host="localhost",
+                           health=["--tls-ca", ca, "--token-file", folder / "token"]) as server:
             token = "authorization: Bearer " + TOKENS["forward"]
+            headers = json.dumps({"authorization": "Bearer " + TOKENS["forward"]})
             try_tools(server.address, ["-cacert", ca, "-H", token], ["-tls", "-tls-ca-cert", ca],
-                      ["--cacert", ca, "-m", json.dumps({"authorization": "Bearer " + TOKENS["forward"]})])
+                      ["--cacert", ca, "-m", headers, "--reflect-metadata", headers])
             check(run(TOOLS / "grpcurl", "-cacert", ca, server.address, "list"), 1,
                   "Unauthenticated")
             unload = run(TOOLS / "grpcurl", "-cacert", ca, "-H", token, "-d", '{"name": "two-head"}', server.address,
                          "headwise.v1.Headwise/UnloadLayer")
             check(unload, 64 + 7, "PermissionDenied", "right admin")
             check(run(TOOLS / "grpcurl", "-plaintext", server.address, "list"), 1)
-        with Server(binaries, *tls, "--tls-client-ca", ca) as server:
+        with RunningServer(binaries, "--demo", *tls, "--tls-client-ca", ca, host="localhost",
+                           health=["--tls-ca", ca, "--tls-cert", own[1], "--tls-key", own[3]]) as server:
             probe = ["-tls", "-tls-ca-cert", ca, "-tls-client-cert", own[1], "-tls-client-key", own[3]]
             try_tools(server.address, ["-cacert", ca, *own], probe,
                       ["--cacert", ca, "--cert", own[1], "--key", own[3]])
