@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tests/support/bytes.h"
 
 namespace headwise {
 namespace {
@@ -110,7 +111,7 @@ CommandResult RunProgram(const std::string& program, const std::vector<std::stri
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments) {
   std::vector<std::string> all = {"--listen",    "127.0.0.1:0",  "--metrics",
-                                  "127.0.0.1:0", "--repository", HEADWISE_TEST_DATA};
+                                  "127.0.0.1:0", "--repository", TestDataPath("data")};
   all.insert(all.end(), arguments.begin(), arguments.end());
   pid_ = Spawn("headwise-server", all, dir_.Path("out"), dir_.Path("err"));
   running_ = true;

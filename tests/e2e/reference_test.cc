@@ -7,14 +7,14 @@
 #include <iterator>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 
 namespace headwise {
 namespace {
 
 TEST(Reference, TheCommandsPageIsWhatTheProgramsPrint) {
-  std::ifstream file(absl::StrCat(HEADWISE_TEST_DATA, "/../docs/commands.md"));
+  std::ifstream file(TestDataPath("../docs/commands.md"));
   const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const size_t begin = page.find("## headwise\n");
   ASSERT_NE(begin, std::string::npos);

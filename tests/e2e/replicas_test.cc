@@ -17,6 +17,7 @@
 #include "client/client.h"
 #include "tests/e2e/calls.h"
 #include "tests/e2e/process.h"
+#include "tests/support/bytes.h"
 #include "tests/support/test_layer.h"
 
 namespace headwise {
@@ -84,7 +85,7 @@ TEST(Replicas, OneKilledUnder1MBMessagesLosesNoRequest) {
 
 TEST(Replicas, OneThatDrainsIsLeftOutBeforeItRefuses) {
   auto draining = std::make_unique<ServerProcess>(
-      std::vector<std::string>{"--lame-duck", "10s", "--repository", HEADWISE_TEST_DATA});
+      std::vector<std::string>{"--lame-duck", "10s", "--repository", TestDataPath("data")});
   const ServerProcess other;
   for (const ServerProcess* server :
        std::initializer_list<const ServerProcess*>{draining.get(), &other}) {

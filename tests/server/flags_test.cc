@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/flag_table.h"
+#include "tests/support/bytes.h"
 
 namespace headwise {
 namespace {
@@ -95,7 +96,7 @@ TEST(Flags, HelpNamesEveryFlagWithItsDefault) {
 
 // docs/operations.md has every flag, and the default that --help prints.
 TEST(Flags, TheOperatorsPageHasThemAll) {
-  std::ifstream file(HEADWISE_TEST_DATA "/../../docs/operations.md");
+  std::ifstream file(TestDataPath("../docs/operations.md"));
   std::ostringstream page;
   page << file.rdbuf();
   for (const FlagGroup& group : FlagGroups()) {

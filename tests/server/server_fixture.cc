@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_split.h"
+#include "tests/support/bytes.h"
 
 namespace headwise {
 
@@ -13,7 +14,7 @@ ServerOptions ServerFixture::TestOptions() {
   ServerOptions options;
   options.listen = "127.0.0.1:0";
   options.metrics = "";
-  options.repository = HEADWISE_TEST_DATA;
+  options.repository = TestDataPath("data");
   return options;
 }
 
