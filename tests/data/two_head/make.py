@@ -4,8 +4,9 @@
 
 Needs numpy and shares nothing with the C++ code. For each layer: spec.json and weights.safetensors
 (what `headwise load NAME --spec … --weights …` takes), x.npy, layer.json with all three (what
-`headwise trace --layer-json …` takes), and expected.json with q, k, v, scores, p, z, y and
-contributions in float64. Run it in this folder: ./make.py
+`headwise trace --layer-json …` takes), expected.json with q, k, v, scores, p, z, y and
+contributions in float64. two_head/unscaled_y.npy is the y of code that forgot to divide by sqrt(dk),
+for an audit to name. Run it in this folder: ./make.py
 """
 
 import json
@@ -45,7 +46,7 @@ def head_columns(widths):
     return [slice(end - width, end) for width, end in zip(widths, ends)]
 
 
-def forward(layer):
+def forward(layer, scaled=True):
     """Causal attention, one head after the other."""
     def bias(name):
         return np.array(layer.get(name, 0.0), dtype=np.float64)
@@ -57,7 +58,7 @@ def forward(layer):
 
     scores, p, z, contributions = [], [], [], []
     for key, value, dk in zip(head_columns(layer["dk"]), head_columns(layer["dv"]), layer["dk"]):
-        s = q[:, key] @ k[:, key].T / np.sqrt(dk)
+        s = q[:, key] @ k[:, key].T / (np.sqrt(dk) if scaled else 1)
         visible = np.where(hidden, -np.inf, s)
         e = np.exp(visible - visible.max(axis=-1, keepdims=True))
         weights = e / e.sum(axis=-1, keepdims=True)
@@ -106,5 +107,7 @@ def write(layer, root):
 
 
 if __name__ == "__main__":
+    data = pathlib.Path(__file__).resolve().parent.parent
     for each in (TWO_HEAD, TWO_HEAD_UNEQUAL):
-        write(each, pathlib.Path(__file__).resolve().parent.parent)
+        write(each, data)
+    np.save(data / "two_head/unscaled_y.npy", forward(TWO_HEAD, scaled=False)["y"])
