@@ -27,6 +27,7 @@ void PrepareContext(absl::Duration timeout, const std::string& client_id, const 
                     grpc::ClientContext* context);
 
 // The server's code and message. Where gRPC itself gives up, its words become "field: rule; was …".
+// CANCELLED becomes UNAVAILABLE: not for calls that the caller cancels itself.
 absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
                           const std::string& target, absl::Duration timeout);
 

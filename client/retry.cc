@@ -10,8 +10,16 @@ namespace headwise::client {
 namespace {
 
 bool WorthARetry(const absl::Status& status) {
-  // ToAbslStatus's words where no address answered: the next attempt would find none either.
-  return absl::IsUnavailable(status) && !absl::StartsWith(status.message(), "server: must answer");
+  if (!absl::IsUnavailable(status)) return false;
+  // ToAbslStatus's words where no address answered. Where nobody listens, the name is unknown or
+  // certificates don't fit the next attempt finds the same; other ends of a connection are a
+  // moment's.
+  if (!absl::StartsWith(status.message(), "server: must answer")) return true;
+  for (const absl::string_view lasting :
+       {"Connection refused", "No such file", "DNS", "andshake", "certificate"}) {
+    if (absl::StrContains(status.message(), lasting)) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class Retrier {
   explicit Retrier(const RetryOptions& options) : options_(options), tokens_(options.budget) {}
 
   // Calls `attempt` until it succeeds or its error isn't worth a retry. UNAVAILABLE is (the
-  // connection broke, or the server drains), unless nobody answers at any address; a refusal by a
+  // connection broke, or the server drains), unless nobody listens at any address; a refusal by a
   // server that is full isn't: whether to come again is the caller's to decide. Waits in between,
   // longer each time and with jitter. Gives up `timeout` after it began; `attempt` is told how much
   // is left.

@@ -87,6 +87,15 @@ absl::Status CallFlaky(const absl::Status& failure, int failures, const RetryOpt
   return status;
 }
 
+// gRPC's answer to a call that came as the server closed its door.
+TEST(RetryTest, ACallThatTheServerCancelledIsSentAgain) {
+  const absl::Status cancelled = absl::CancelledError("CANCELLED");
+  int attempts = 0;
+  EXPECT_TRUE(CallFlaky(cancelled, 1, {}, &attempts).ok());
+  EXPECT_EQ(attempts, 2);
+  EXPECT_TRUE(absl::IsUnavailable(CallFlaky(cancelled, 1, {.max_attempts = 1}, &attempts)));
+}
+
 TEST(RetryTest, SendsAgainWhatMayHelp) {
   const absl::Status gone = absl::UnavailableError("server: is draining");
   int attempts = 0;
@@ -99,10 +108,20 @@ TEST(RetryTest, SendsAgainWhatMayHelp) {
   for (const absl::Status& final :
        {absl::InvalidArgumentError("x: must be given; was absent"),
         absl::ResourceExhaustedError("queue: must have room, retry later; was full"),
-        absl::DeadlineExceededError("too late")}) {
+        absl::DeadlineExceededError("too late"),
+        absl::UnavailableError("server: must answer at a:1; was Connection refused")}) {
     EXPECT_EQ(CallFlaky(final, 1, {}, &attempts), final);
     EXPECT_EQ(attempts, 1);
   }
+}
+
+TEST(RetryTest, AConnectionThatBreaksAsItIsMadeIsAMomentsTrouble) {
+  const absl::Status reset = absl::UnavailableError(
+      "server: must answer at a:1; was failed to connect to all addresses; last error: UNKNOWN: "
+      "ipv4:127.0.0.1:1: Connection reset by peer");
+  int attempts = 0;
+  EXPECT_TRUE(CallFlaky(reset, 1, {}, &attempts).ok());
+  EXPECT_EQ(attempts, 2);
 }
 
 TEST(RetryTest, TheBudgetBoundsRetriesUnderAnOutage) {

@@ -146,10 +146,12 @@ TEST(Cases, S5_CallsGoRoundTheServersBehindAName) {
   ServerProcess first(arguments);
   auto second = std::make_unique<ServerProcess>(arguments);
   const std::string second_address = second->address();
+  const auto loaded_by = Clock::now() + std::chrono::seconds(30);
   for (const ServerProcess* server : {&first, second.get()}) {
-    while (server->Metric("headwise_layers") < 1.0) {
+    while (server->Metric("headwise_layers") < 1.0 && Clock::now() < loaded_by) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    ASSERT_EQ(server->Metric("headwise_layers"), 1.0);
   }
   const auto client = *client::Client::Connect(NameOf(first, *second), {});
   const v1::ForwardRequest request = MakeForwardRequest("m", RandomFloats(4 * 384, 3), {4});

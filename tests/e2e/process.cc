@@ -111,7 +111,7 @@ CommandResult RunProgram(const std::string& program, const std::vector<std::stri
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments) {
   std::vector<std::string> all = {"--listen",    "127.0.0.1:0",  "--metrics",
-                                  "127.0.0.1:0", "--repository", TestDataPath("data")};
+                                  "127.0.0.1:0", "--repository", TestDataPath(".")};
   all.insert(all.end(), arguments.begin(), arguments.end());
   pid_ = Spawn("headwise-server", all, dir_.Path("out"), dir_.Path("err"));
   running_ = true;

@@ -85,7 +85,7 @@ TEST(Replicas, OneKilledUnder1MBMessagesLosesNoRequest) {
 
 TEST(Replicas, OneThatDrainsIsLeftOutBeforeItRefuses) {
   auto draining = std::make_unique<ServerProcess>(
-      std::vector<std::string>{"--lame-duck", "10s", "--repository", TestDataPath("data")});
+      std::vector<std::string>{"--lame-duck", "10s", "--repository", TestDataPath(".")});
   const ServerProcess other;
   for (const ServerProcess* server :
        std::initializer_list<const ServerProcess*>{draining.get(), &other}) {
