@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Existing clients of the Open Inference Protocol, unchanged: tritonclient, and perf_analyzer where it installs.
 Usage: tritonclient_test.py ROOT BIN"""
+import json
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import ml_dtypes
 import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 
 def read_safetensors(path, names):
     """The named F32 and integer tensors of a safetensors file."""
-    import json
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + size])
@@ -86,26 +90,26 @@ def check_perf_analyzer(address):
     if program is None:
         print("perf_analyzer: has no package for this machine")
         return
-    run = subprocess.run([program, "-m", "minilm.0", "-i", "grpc", "-u", address, "--shape", "x:16,384",
-                          "--concurrency-range", "2", "--measurement-interval", "1000", "--max-trials", "4",
-                          "-s", "50"], capture_output=True, text=True, timeout=120)
+    # It sends every input that the model has, the optional lengths as well.
+    data = {"data": [{"x": {"content": [0.5] * (16 * 384), "shape": [16, 384]},
+                      "lengths": {"content": [7, 9], "shape": [2]}}]}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(data, file)
+        file.flush()
+        run = subprocess.run([program, "-m", "minilm.0", "-i", "grpc", "-u", address, "--input-data", file.name,
+                              "--concurrency-range", "2", "--measurement-interval", "1000", "--max-trials", "4",
+                              "-s", "50"], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0 and "Throughput:" in run.stdout, run.stdout + run.stderr
     print(*[line for line in run.stdout.splitlines() if "Throughput" in line or "latency" in line][:4], sep="\n")
 
 
 def main():
     root, binaries = pathlib.Path(sys.argv[1]), sys.argv[2]
-    server = subprocess.Popen([f"{binaries}/headwise-server", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                               "--repository", str(root / "tests/data")], stdout=subprocess.PIPE, text=True)
-    try:
-        address = server.stdout.readline().split()[1]
-        client = triton.InferenceServerClient(address)
+    with RunningServer(binaries, "--repository", root / "tests/data") as server:
+        client = triton.InferenceServerClient(server.address)
         check_management(client)
         check_numbers(client, root)
-        check_perf_analyzer(address)
-    finally:
-        server.terminate()
-        server.wait(60)
+        check_perf_analyzer(server.address)
     print("tritonclient works unchanged")
 
 
