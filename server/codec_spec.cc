@@ -26,7 +26,7 @@ static_assert(static_cast<int>(RopeLayout::kInterleaved) == v1::RopeSpec::INTERL
 static_assert(static_cast<int>(FusedLayout::kPerGroup) + v1::SEPARATE == v1::PER_GROUP);
 static_assert(static_cast<int>(RopeScaling::kLongRope) + v1::RopeSpec::DEFAULT ==
               v1::RopeSpec::LONGROPE);
-static_assert(static_cast<int>(QkNormKind::kLayerNorm) + v1::QkNormSpec::RMS ==
+static_assert(static_cast<int>(NormKind::kLayerNorm) + v1::QkNormSpec::RMS ==
               v1::QkNormSpec::LAYER_NORM);
 static_assert(static_cast<int>(QkNormSpan::kWidth) + v1::QkNormSpec::HEAD == v1::QkNormSpec::WIDTH);
 static_assert(static_cast<int>(PositionBiasKind::kT5Buckets) + v1::PositionBiasSpec::ALIBI ==

@@ -90,7 +90,7 @@ struct Switch {
 
 struct NormRule {
   Switch used;
-  QkNormKind kind;
+  NormKind kind;
   QkNormSpan span;
   absl::string_view epsilon_key;
   double epsilon_absent;

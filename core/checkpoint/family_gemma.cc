@@ -81,8 +81,7 @@ constexpr Family Gemma3(absl::string_view model_type) {
                        .sliding_base_key = "rope_local_base_freq",
                        .sliding_base_absent = 1e4,
                        .max_positions_absent = 131072.0},
-      .norm =
-          NormRule{{"", true}, QkNormKind::kRmsPlusOne, QkNormSpan::kHead, "rms_norm_eps", 1e-6},
+      .norm = NormRule{{"", true}, NormKind::kRmsPlusOne, QkNormSpan::kHead, "rms_norm_eps", 1e-6},
       .scale = kQueryScalar,
   };
 }

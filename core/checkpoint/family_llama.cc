@@ -216,19 +216,19 @@ absl::Status AddSinks(const ConfigObject&, int64_t, LayerSpec* spec) {
 }
 
 constexpr NormRule kQwen3Norm = {
-    {"", true}, QkNormKind::kRms, QkNormSpan::kHead, "rms_norm_eps", 1e-6};
+    {"", true}, NormKind::kRms, QkNormSpan::kHead, "rms_norm_eps", 1e-6};
 constexpr NormRule kOlmo2Norm = {
-    {"", true}, QkNormKind::kRms, QkNormSpan::kWidth, "rms_norm_eps", 1e-5};
+    {"", true}, NormKind::kRms, QkNormSpan::kWidth, "rms_norm_eps", 1e-5};
 constexpr NormRule kCohereNorm = {
-    {"use_qk_norm", false}, QkNormKind::kLayerNorm, QkNormSpan::kHeads, "layer_norm_eps", 1e-5};
+    {"use_qk_norm", false}, NormKind::kLayerNorm, QkNormSpan::kHeads, "layer_norm_eps", 1e-5};
 constexpr NormRule kStableLmNorm = {{"qk_layernorm", false},
-                                    QkNormKind::kLayerNorm,
+                                    NormKind::kLayerNorm,
                                     QkNormSpan::kHeads,
                                     "layer_norm_eps",
                                     1e-5,
                                     true};
 constexpr NormRule kPhiNorm = {
-    {"qk_layernorm", false}, QkNormKind::kLayerNorm, QkNormSpan::kHead, "layer_norm_eps", 1e-5};
+    {"qk_layernorm", false}, NormKind::kLayerNorm, QkNormSpan::kHead, "layer_norm_eps", 1e-5};
 
 constexpr WindowRule kAll = {"sliding_window", std::nullopt};
 constexpr WindowRule kMistralWindow = {"sliding_window", 4096};

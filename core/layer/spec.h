@@ -19,7 +19,7 @@ enum class Orientation : uint8_t { kUnspecified, kOutIn, kInOut };
 enum class FusedLayout : uint8_t { kSeparate, kBlocks, kPerHead, kPerGroup };
 enum class RopeLayout : uint8_t { kUnspecified, kHalf, kInterleaved };
 enum class RopeScaling : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
-enum class QkNormKind : uint8_t { kRms, kRmsPlusOne, kLayerNorm };
+enum class NormKind : uint8_t { kRms, kRmsPlusOne, kLayerNorm };
 enum class QkNormSpan : uint8_t { kHead, kHeads, kWidth };
 enum class PositionBiasKind : uint8_t { kAlibi, kT5Buckets };
 
@@ -61,7 +61,7 @@ struct RopeSpec {
 // a mean plus epsilon. Span: HEAD one weight row [dk] for all heads, HEADS a row for each head,
 // WIDTH one norm over the whole projected width.
 struct QkNormSpec {
-  QkNormKind kind = QkNormKind::kRms;
+  NormKind kind = NormKind::kRms;
   QkNormSpan span = QkNormSpan::kHead;
   double epsilon = 1e-6;
 };

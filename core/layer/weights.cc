@@ -265,7 +265,7 @@ absl::Status CheckNormRoles(const LayerSpec& spec, const Given& given) {
     const bool bias = tensor->role >= TensorRole::kQNormBias;
     const std::string was = absl::StrCat("\"", tensor->name, "\"");
     if (!spec.qk_norm) status.Update(Invalid(tensor->role, "needs a spec with qk_norm", was));
-    if (bias && spec.qk_norm && spec.qk_norm->kind != QkNormKind::kLayerNorm) {
+    if (bias && spec.qk_norm && spec.qk_norm->kind != NormKind::kLayerNorm) {
       status.Update(Invalid(tensor->role, "needs the kind LAYER_NORM", was));
     }
     const bool q = tensor->role == TensorRole::kQNorm || tensor->role == TensorRole::kQNormBias;

@@ -31,7 +31,7 @@ void NormaliseRow(const QkNormSpec& norm, int64_t width, const float* weight, co
                   double store, double* x, double* bound) {
   const double count = static_cast<double>(width);
   double mean = 0.0;
-  if (norm.kind == QkNormKind::kLayerNorm) {
+  if (norm.kind == NormKind::kLayerNorm) {
     for (int64_t i = 0; i < width; ++i) mean += x[i] / count;
   }
   double square = 0.0, errors = 0.0, moved = 0.0;
@@ -44,10 +44,10 @@ void NormaliseRow(const QkNormSpec& norm, int64_t width, const float* weight, co
   const double deviation = std::sqrt(square + norm.epsilon);
   for (int64_t i = 0; i < width; ++i) {
     double w = static_cast<double>(weight[i]);
-    if (norm.kind == QkNormKind::kRmsPlusOne) w += 1.0;
+    if (norm.kind == NormKind::kRmsPlusOne) w += 1.0;
     x[i] = (x[i] - mean) / deviation * w;
     if (bound != nullptr) {
-      const double of_mean = norm.kind == QkNormKind::kLayerNorm ? std::sqrt(errors) / count : 0.0;
+      const double of_mean = norm.kind == NormKind::kLayerNorm ? std::sqrt(errors) / count : 0.0;
       const double of_deviation = std::sqrt(moved) / (count * deviation * deviation);
       bound[i] = std::fabs(w) / deviation * (bound[i] + of_mean + store * std::fabs(mean)) +
                  std::fabs(x[i]) * (of_deviation + 6.0 * store);

@@ -106,7 +106,7 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
     m.q_norm = RandomFloats(shared ? s.dk.front() : s.q_width(), stream++);
     m.k_norm = RandomFloats(shared ? s.dk.front() : s.k_width(), stream++);
     for (std::vector<float>* norm : {&m.q_norm, &m.k_norm}) {
-      const float middle = s.qk_norm->kind == QkNormKind::kRmsPlusOne ? 0.0f : 1.0f;
+      const float middle = s.qk_norm->kind == NormKind::kRmsPlusOne ? 0.0f : 1.0f;
       for (float& value : *norm) value = middle + 0.5f * value;
     }
   }
@@ -115,7 +115,7 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
     m.position_bias = RandomFloats(s.position_bias->buckets * s.heads, stream++);
   }
   if (!biases) return layer;
-  if (s.qk_norm && s.qk_norm->kind == QkNormKind::kLayerNorm) {
+  if (s.qk_norm && s.qk_norm->kind == NormKind::kLayerNorm) {
     m.q_norm_bias = RandomFloats(static_cast<int64_t>(m.q_norm.size()), stream++);
     m.k_norm_bias = RandomFloats(static_cast<int64_t>(m.k_norm.size()), stream++);
   }

@@ -34,7 +34,7 @@ std::vector<LayerSpec> Settings() {
                                            .max_distance = 16,
                                            .bidirectional = true};
   buckets.rope = RopeSpec{.layout = RopeLayout::kHalf};
-  buckets.qk_norm = QkNormSpec{.kind = QkNormKind::kLayerNorm, .span = QkNormSpan::kHead};
+  buckets.qk_norm = QkNormSpec{.kind = NormKind::kLayerNorm, .span = QkNormSpan::kHead};
   LayerSpec unequal = BasicSpec(kWidth, kHeads);
   unequal.dk = {4, 6, 4, 8, 2, 6};
   unequal.dv = {2, 8, 4, 4, 6, 3};
