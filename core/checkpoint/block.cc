@@ -88,6 +88,9 @@ Shape ExpectedShape(const LayerSpec& spec, const TensorUse& use) {
       return {spec.heads};
     case TensorRole::kPositionBias:
       return {spec.position_bias->buckets, spec.heads};
+    case TensorRole::kPreNorm:
+    case TensorRole::kPreNormBias:
+      return {spec.d_model};
   }
   return {};
 }

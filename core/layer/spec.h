@@ -66,6 +66,14 @@ struct QkNormSpec {
   double epsilon = 1e-6;
 };
 
+// Of x before the layer: the layer's x has been through it, so that no forward looks at it. Kept
+// where it is known, with its weights (LayerVectors), for audits, which tell by it that somebody
+// applied it once more. The kinds are QkNormSpec's, over D; without weights they multiply by 1.
+struct PreNormSpec {
+  NormKind kind = NormKind::kRms;
+  double epsilon = 1e-6;
+};
+
 // Added to the scores of head r, query position i and key position j (position ids, not indices):
 // ALIBI slopes[r] * (j - i), T5_BUCKETS table[bucket(j - i)][r].
 struct PositionBiasSpec {
@@ -99,6 +107,7 @@ struct LayerSpec {
   std::optional<double> softcap;
   std::optional<double> clip;
   std::optional<QkNormSpec> qk_norm;
+  std::optional<PreNormSpec> pre_norm;
   std::optional<PositionBiasSpec> position_bias;
   bool sinks = false;
   std::vector<float> gates;  // [H]; empty: none

@@ -127,6 +127,26 @@ TEST(Derive, SeparateEqualsCombined) {
   EXPECT_TRUE(absl::IsInvalidArgument(ToTensors(PartsOf(RandomLayer(cross, 1)), true).status()));
 }
 
+TEST(Derive, PreNormStays) {
+  LayerSpec spec = BasicSpec(kWidth, kHeads);
+  spec.pre_norm = PreNormSpec{NormKind::kLayerNorm, 1e-3};
+  const TestLayer layer = RandomLayer(spec, 4);
+  ASSERT_EQ(layer.matrices.pre_norm_bias.size(), size_t{kWidth});
+  const LayerParts parts = PartsOf(layer);
+  for (const TestLayer& derived :
+       {Reloaded(*PruneHeads(parts, {1})), Reloaded(*PermuteHeads(parts, {5, 4, 3, 2, 1, 0})),
+        Reloaded(parts, /*fused=*/true)}) {
+    ASSERT_TRUE(derived.spec.pre_norm.has_value());
+    EXPECT_EQ(derived.spec.pre_norm->kind, NormKind::kLayerNorm);
+    EXPECT_EQ(derived.spec.pre_norm->epsilon, 1e-3);
+    EXPECT_TRUE(SameBits(derived.matrices.pre_norm, layer.matrices.pre_norm));
+    EXPECT_TRUE(SameBits(derived.matrices.pre_norm_bias, layer.matrices.pre_norm_bias));
+  }
+  // It has no part in the output.
+  spec.pre_norm.reset();
+  EXPECT_TRUE(SameBits(RunY(layer, Input()), RunY(RandomLayer(spec, 4), Input())));
+}
+
 TEST(Derive, GatesAndMeansAreFolded) {
   const TestLayer layer = RandomLayer(BasicSpec(kWidth, kHeads), 9);
   const std::vector<float> added = RandomFloats(kWidth, 3);

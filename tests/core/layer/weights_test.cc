@@ -303,6 +303,25 @@ TEST(Weights, NormsBelongToASpecWithThem) {
   EXPECT_THAT(m.k_norm_bias, IsEmpty());
 }
 
+TEST(Weights, PreNormMayHaveAWeightAndABias) {
+  Tensors tensors = FourWide();
+  LayerSpec spec = Resolve(BasicSpec(4, 2));
+  spec.pre_norm = PreNormSpec{NormKind::kRms, 1e-6};
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->pre_norm, IsEmpty());
+  tensors.Count(TensorRole::kPreNorm, {4});
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->pre_norm, ElementsAre(1, 2, 3, 4));
+  ExpectInvalid(Resolve(BasicSpec(4, 2)), tensors,
+                "tensors: PRE_NORM needs a spec with pre_norm; was \"t.PRE_NORM\"");
+  tensors.Count(TensorRole::kPreNormBias, {4});
+  ExpectInvalid(spec, tensors,
+                "tensors: PRE_NORM_BIAS needs the kind LAYER_NORM; was \"t.PRE_NORM_BIAS\"");
+  spec.pre_norm->kind = NormKind::kLayerNorm;
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->pre_norm_bias, ElementsAre(1, 2, 3, 4));
+  Tensors wide = FourWide();
+  wide.Count(TensorRole::kPreNorm, {5});
+  ExpectInvalid(spec, wide, "t.PRE_NORM: PRE_NORM must have shape [4]; was [5]");
+}
+
 TEST(Weights, SinksAndTables) {
   LayerSpec spec = BasicSpec(4, 2);
   spec.sinks = true;
