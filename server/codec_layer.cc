@@ -13,7 +13,8 @@ namespace {
 // LayerTensor.Role numbers the roles from 1 in TensorRole's order.
 constexpr int kFirstRole = v1::LayerTensor::Q_WEIGHT;
 static_assert(static_cast<int>(TensorRole::kOBias) + kFirstRole == v1::LayerTensor::O_BIAS);
-static_assert(static_cast<int>(TensorRole::kKvBias) + kFirstRole == v1::LayerTensor::KV_BIAS);
+static_assert(static_cast<int>(TensorRole::kPreNormBias) + kFirstRole ==
+              v1::LayerTensor::PRE_NORM_BIAS);
 
 // Whether in and out could be told apart only by a declared orientation.
 bool IsWeight(TensorRole role) {
@@ -55,6 +56,9 @@ constexpr NamedRole kNamedRoles[] = {
      &v1::TensorNames::mutable_position_bias},
     {TensorRole::kKvWeight, &v1::TensorNames::kv, &v1::TensorNames::mutable_kv},
     {TensorRole::kKvBias, &v1::TensorNames::kv_bias, &v1::TensorNames::mutable_kv_bias},
+    {TensorRole::kPreNorm, &v1::TensorNames::pre_norm, &v1::TensorNames::mutable_pre_norm},
+    {TensorRole::kPreNormBias, &v1::TensorNames::pre_norm_bias,
+     &v1::TensorNames::mutable_pre_norm_bias},
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ static_assert(static_cast<int>(RopeLayout::kInterleaved) == v1::RopeSpec::INTERL
 static_assert(static_cast<int>(FusedLayout::kPerGroup) + v1::SEPARATE == v1::PER_GROUP);
 static_assert(static_cast<int>(RopeScaling::kLongRope) + v1::RopeSpec::DEFAULT ==
               v1::RopeSpec::LONGROPE);
-static_assert(static_cast<int>(QkNormKind::kLayerNorm) + v1::QkNormSpec::RMS ==
+static_assert(static_cast<int>(NormKind::kLayerNorm) + v1::QkNormSpec::RMS ==
               v1::QkNormSpec::LAYER_NORM);
 static_assert(static_cast<int>(QkNormSpan::kWidth) + v1::QkNormSpec::HEAD == v1::QkNormSpec::WIDTH);
 static_assert(static_cast<int>(PositionBiasKind::kT5Buckets) + v1::PositionBiasSpec::ALIBI ==
@@ -57,12 +57,24 @@ absl::Status DecodeRope(const v1::RopeSpec& wire, RopeSpec* rope) {
   return status;
 }
 
-absl::Status DecodeQkNorm(const v1::QkNormSpec& wire, QkNormSpec* norm) {
-  if (wire.kind() == v1::QkNormSpec::KIND_UNSPECIFIED) {
-    return absl::InvalidArgumentError("qk_norm.kind: must be given; was KIND_UNSPECIFIED");
+absl::Status DecodeNormKind(v1::QkNormSpec::Kind wire, const char* field, NormKind* kind) {
+  if (wire == v1::QkNormSpec::KIND_UNSPECIFIED) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": must be given; was KIND_UNSPECIFIED"));
   }
-  absl::Status status = DecodeEnum(wire.kind(), v1::QkNormSpec::RMS, v1::QkNormSpec::LAYER_NORM,
-                                   "qk_norm.kind", &norm->kind);
+  return DecodeEnum(wire, v1::QkNormSpec::RMS, v1::QkNormSpec::LAYER_NORM, field, kind);
+}
+
+v1::QkNormSpec::Kind EncodeNormKind(NormKind kind) {
+  return static_cast<v1::QkNormSpec::Kind>(static_cast<int>(kind) + v1::QkNormSpec::RMS);
+}
+
+absl::Status DecodePreNorm(const v1::PreNormSpec& wire, PreNormSpec* norm) {
+  norm->epsilon = wire.epsilon();
+  return DecodeNormKind(wire.kind(), "pre_norm.kind", &norm->kind);
+}
+
+absl::Status DecodeQkNorm(const v1::QkNormSpec& wire, QkNormSpec* norm) {
+  absl::Status status = DecodeNormKind(wire.kind(), "qk_norm.kind", &norm->kind);
   status.Update(DecodeEnum(wire.span(), v1::QkNormSpec::HEAD, v1::QkNormSpec::WIDTH, "qk_norm.span",
                            &norm->span));
   norm->epsilon = wire.epsilon();
@@ -103,8 +115,7 @@ void EncodeRope(const RopeSpec& rope, v1::RopeSpec* wire) {
 }
 
 void EncodeQkNorm(const QkNormSpec& norm, v1::QkNormSpec* wire) {
-  wire->set_kind(
-      static_cast<v1::QkNormSpec::Kind>(static_cast<int>(norm.kind) + v1::QkNormSpec::RMS));
+  wire->set_kind(EncodeNormKind(norm.kind));
   wire->set_span(
       static_cast<v1::QkNormSpec::Span>(static_cast<int>(norm.span) + v1::QkNormSpec::HEAD));
   wire->set_epsilon(norm.epsilon);
@@ -163,6 +174,7 @@ absl::StatusOr<LayerSpec> DecodeSpec(const v1::LayerSpec& wire) {
   spec.gates.assign(wire.gates().begin(), wire.gates().end());
   if (wire.has_rope()) status.Update(DecodeRope(wire.rope(), &spec.rope.emplace()));
   if (wire.has_qk_norm()) status.Update(DecodeQkNorm(wire.qk_norm(), &spec.qk_norm.emplace()));
+  if (wire.has_pre_norm()) status.Update(DecodePreNorm(wire.pre_norm(), &spec.pre_norm.emplace()));
   if (wire.has_position_bias()) {
     status.Update(DecodePositionBias(wire.position_bias(), &spec.position_bias.emplace()));
   }
@@ -186,6 +198,10 @@ void EncodeSpec(const LayerSpec& spec, v1::LayerSpec* wire) {
   wire->mutable_gates()->Add(spec.gates.begin(), spec.gates.end());
   if (spec.rope.has_value()) EncodeRope(*spec.rope, wire->mutable_rope());
   if (spec.qk_norm.has_value()) EncodeQkNorm(*spec.qk_norm, wire->mutable_qk_norm());
+  if (spec.pre_norm.has_value()) {
+    wire->mutable_pre_norm()->set_kind(EncodeNormKind(spec.pre_norm->kind));
+    wire->mutable_pre_norm()->set_epsilon(spec.pre_norm->epsilon);
+  }
   if (spec.position_bias.has_value()) {
     EncodePositionBias(*spec.position_bias, wire->mutable_position_bias());
   }

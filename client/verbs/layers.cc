@@ -98,6 +98,18 @@ std::string RopeText(const v1::LayerSpec& spec) {
                          rope.dims(), rope.base(), v1::RopeSpec::Scaling_Name(rope.scaling()));
 }
 
+// Empty where the layer doesn't keep it, which is not to say that there is none.
+std::string PreNormText(const v1::LayerDetails& layer) {
+  const v1::PreNormSpec& norm = layer.spec().pre_norm();
+  std::string text =
+      absl::StrFormat("%s, epsilon %g", v1::QkNormSpec::Kind_Name(norm.kind()), norm.epsilon());
+  for (const v1::LayerTensor& tensor : layer.tensors()) {
+    if (tensor.role() == v1::LayerTensor::PRE_NORM) absl::StrAppend(&text, ", weight");
+    if (tensor.role() == v1::LayerTensor::PRE_NORM_BIAS) absl::StrAppend(&text, ", bias");
+  }
+  return absl::StrCat(text, " (x has been through it)");
+}
+
 std::string SourceText(const v1::LayerSource& source) {
   std::string text = source.family();
   if (!source.dir().empty()) {
@@ -127,6 +139,7 @@ std::string Overview(const v1::LayerDetails& layer) {
   line("scale", spec.has_scale() ? absl::StrFormat("%.6g", spec.scale()) : "1/sqrt(dk)");
   line("mask", MaskText(spec));
   line("rope", RopeText(spec));
+  if (spec.has_pre_norm()) line("pre-norm", PreNormText(layer));
   line("layout", absl::StrCat(v1::Orientation_Name(spec.orientation()), ", ",
                               v1::FusedLayout_Name(spec.fused_layout())));
   if (layer.has_reduced_error()) {

@@ -44,8 +44,7 @@ bool Counts(const std::vector<int64_t>& positions, const std::vector<int64_t>& l
 // The lengths may change only where nothing else would have to change with them.
 bool IsTied(const AuditCase& right) {
   const ReferenceInput& input = *right.input;
-  return input.mask_kind != MaskKind::kUnspecified || !right.gates.empty() ||
-         input.lengths != input.memory_lengths || input.memory != input.x ||
+  return input.mask_kind != MaskKind::kUnspecified || !right.gates.empty() || input.own_memory ||
          !Counts(input.positions, input.lengths);
 }
 
@@ -53,7 +52,6 @@ ReferenceInput Another(const AuditCase& right, int64_t trial) {
   ReferenceInput input = *right.input;
   std::mt19937 random(static_cast<uint32_t>(trial + 1));
   const double amplitude = kAmplitudes[static_cast<size_t>(trial) % std::size(kAmplitudes)];
-  const bool own_memory = input.memory != input.x || input.lengths != input.memory_lengths;
   if (!IsTied(right)) {
     const int64_t window = input.window.value_or(0);
     // One short sequence beside a long one, so that padding and windows show.
@@ -68,7 +66,7 @@ ReferenceInput Another(const AuditCase& right, int64_t trial) {
   const int64_t n = static_cast<int64_t>(input.positions.size());
   input.x = Normal(n * right.spec.d_model, amplitude, &random);
   input.memory = input.x;
-  if (own_memory) {
+  if (input.own_memory) {
     const int64_t m = static_cast<int64_t>(input.memory_positions.size());
     input.memory = Normal(m * right.spec.d_memory, amplitude, &random);
   }
@@ -140,7 +138,7 @@ DistinguishingInput Distinguish(const AuditCase& right,
     best.lengths = input->lengths;
     best.memory.clear();
     best.memory_lengths.clear();
-    if (input->memory != input->x) {
+    if (input->own_memory) {
       best.memory.assign(input->memory.begin(), input->memory.end());
       best.memory_lengths = input->memory_lengths;
     }

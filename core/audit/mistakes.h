@@ -60,6 +60,7 @@ enum ChangeBit : uint32_t {
   kChangesResidual = 1u << 19,
   kChangesNumbers = 1u << 20,
   kChangesPadding = 1u << 21,
+  kChangesInput = 1u << 22,
 };
 
 struct Mistake {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights read wrongly, W_O, and biases.
+// Weights read wrongly, W_O, biases, and what stands around the layer: the norm before, the
+// residual.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/audit/mistakes.h"
 #include "core/layer/stored_weights.h"
+#include "core/reference/reference_norm.h"
 
 namespace headwise {
 namespace {
@@ -206,6 +208,17 @@ bool DropBias(std::vector<float> LayerVectors::* bias, int64_t form, AuditCase* 
   return true;
 }
 
+// A memory of the caller's own has not been through this norm.
+bool NormAgain(int64_t form, AuditCase* c) {
+  if (form > 0 || !c->spec.pre_norm.has_value()) return false;
+  auto input = std::make_shared<ReferenceInput>(*c->input);
+  ApplyPreNorm(c->spec, *c->matrices, &input->x);
+  if (!input->own_memory) input->memory = input->x;
+  c->input = std::move(input);
+  c->projection_key += "prenorm_twice;";
+  return true;
+}
+
 template <int kQ, int kK, int kV>
 bool Swap(int64_t form, AuditCase* c) {
   return SwapInputs({kQ, kK, kV}, form, c);
@@ -270,6 +283,8 @@ constexpr Mistake kMistakes[] = {
        c->plan.add_x = true;
        return form == 0 && c->spec.d_out == c->spec.d_model;
      }},
+    {"prenorm_twice", "the norm before attention is applied again to x",
+     "give the layer x as it is: it has been through that norm", kChangesInput, NormAgain},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/checkpoint/block.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -88,6 +89,9 @@ Shape ExpectedShape(const LayerSpec& spec, const TensorUse& use) {
       return {spec.heads};
     case TensorRole::kPositionBias:
       return {spec.position_bias->buckets, spec.heads};
+    case TensorRole::kPreNorm:
+    case TensorRole::kPreNormBias:
+      return {spec.d_model};
   }
   return {};
 }
@@ -138,6 +142,22 @@ std::vector<TensorUse> TensorNames(const BlockTensors& tensors, absl::string_vie
     uses.push_back({role.role, absl::StrCat(prefix, role.name)});
   }
   return uses;
+}
+
+std::vector<TensorUse> PreNormTensors(const PreNormRule& rule, absl::string_view block_start,
+                                      const StoredIndex& stored) {
+  for (const absl::string_view norm : {rule.name, rule.other_name}) {
+    const std::string start = absl::StrCat(block_start, ".", norm);
+    std::vector<TensorUse> uses = {{TensorRole::kPreNorm, absl::StrCat(start, ".weight")}};
+    const std::string bias = absl::StrCat(start, ".bias");
+    if (stored.contains(bias)) uses.push_back({TensorRole::kPreNormBias, bias});
+    const bool readable = std::all_of(uses.begin(), uses.end(), [&](const TensorUse& use) {
+      const auto found = stored.find(use.name);
+      return found != stored.end() && found->second->problem.empty();
+    });
+    if (readable) return uses;
+  }
+  return {};
 }
 
 absl::Status CheckTensor(const LayerSpec& spec, const TensorUse& use,

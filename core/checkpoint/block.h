@@ -41,6 +41,11 @@ struct BlockTensors {
 std::vector<TensorUse> TensorNames(const BlockTensors& tensors, absl::string_view prefix,
                                    int64_t index);
 
+// The tensors of the norm before a block that starts with `block_start` ("bert.encoder.layer.3").
+// None where they aren't all there to be read: the layer computes the same without them.
+std::vector<TensorUse> PreNormTensors(const PreNormRule& rule, absl::string_view block_start,
+                                      const StoredIndex& stored);
+
 // A tensor's dtype and shape against the spec. DATA_LOSS, UNIMPLEMENTED (dtype).
 absl::Status CheckTensor(const LayerSpec& spec, const TensorUse& use,
                          const StoredTensorInfo& tensor);

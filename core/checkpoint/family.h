@@ -90,11 +90,22 @@ struct Switch {
 
 struct NormRule {
   Switch used;
-  QkNormKind kind;
+  NormKind kind;
   QkNormSpan span;
   absl::string_view epsilon_key;
   double epsilon_absent;
   bool tensor_per_head = false;  // names hold "{}" for the head
+};
+
+// The norm that x went through before the block: tensors PREFIX + head + I + "." + name + ".weight"
+// and, of a LayerNorm that has one, ".bias". Kept where the checkpoint holds them.
+struct PreNormRule {
+  absl::string_view name;
+  NormKind kind = NormKind::kLayerNorm;
+  absl::string_view epsilon_key = "";  // empty: no key, always as absent
+  double epsilon_absent = 1e-5;
+  Switch used = {"", true};
+  absl::string_view other_name = "";  // in other files of the family
 };
 
 struct ScaleRule {
@@ -136,6 +147,7 @@ struct Family {
   Switch biases = {};
   std::optional<RopeRule> rope = std::nullopt;
   std::optional<NormRule> norm = std::nullopt;
+  std::optional<PreNormRule> pre_norm = std::nullopt;  // none: x is the residual stream itself
   ScaleRule scale = {};
   // Blocks are groups that layers share: layer N has block floor(N * groups / layers).
   absl::string_view groups_key = "";

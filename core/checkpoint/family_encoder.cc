@@ -123,6 +123,8 @@ constexpr BlockLayout kClipVision = {
     .y_leaves = kClipLeaves,
 };
 
+constexpr PreNormRule kClipNorm = {.name = "layer_norm1", .epsilon_key = "layer_norm_eps"};
+
 constexpr Family Vit(absl::string_view model_type) {
   return {
       .model_type = model_type,
@@ -131,6 +133,9 @@ constexpr Family Vit(absl::string_view model_type) {
       .defaults = {.d_model = 768, .heads = 12, .layers = 12},
       .fixed = kFixed,
       .biases = {"qkv_bias", true},
+      .pre_norm =
+          PreNormRule{
+              .name = "layernorm_before", .epsilon_key = "layer_norm_eps", .epsilon_absent = 1e-12},
   };
 }
 
@@ -167,6 +172,7 @@ constexpr Family kFamilies[] = {
                 .null_sliding_base_is_full = true,
                 .max_positions_absent = 8192.0,
             },
+        .pre_norm = PreNormRule{.name = "attn_norm", .epsilon_key = "norm_eps"},
     },
     Vit("vit"),
     Vit("deit"),
@@ -178,6 +184,7 @@ constexpr Family kFamilies[] = {
         .keys = &kKeys,
         .defaults = {.d_model = 512, .heads = 8, .layers = 12},
         .mask = MaskRule::kCausal,
+        .pre_norm = kClipNorm,
     },
     {
         .model_type = "clip",
@@ -186,6 +193,7 @@ constexpr Family kFamilies[] = {
         .block = &kClipVision,
         .keys = &kKeys,
         .defaults = {.d_model = 768, .heads = 12, .layers = 12},
+        .pre_norm = kClipNorm,
     },
 };
 

@@ -44,9 +44,11 @@ constexpr SizeKeys kDecoderKeys = {kDModel, kDecoderHeads, {}, {}, kDecoderLayer
 struct BartSizes {
   int64_t d_model, heads, layers;
   bool k_bias;
+  bool pre_norm;  // its LayerNorms leave epsilon to torch
 };
-constexpr BartSizes kLarge = {1024, 16, 12, true};
-constexpr BartSizes kWhisper = {384, 6, 4, false};
+constexpr BartSizes kLarge = {1024, 16, 12, true, false};
+constexpr BartSizes kLargePreNorm = {1024, 16, 12, true, true};
+constexpr BartSizes kWhisper = {384, 6, 4, false, true};
 
 constexpr Family BartPart(absl::string_view model_type, absl::string_view part,
                           const BartSizes& sizes) {
@@ -58,6 +60,10 @@ constexpr Family BartPart(absl::string_view model_type, absl::string_view part,
       .defaults = {.d_model = sizes.d_model, .heads = sizes.heads, .layers = sizes.layers},
       .biases = {"", sizes.k_bias},
   };
+  if (sizes.pre_norm) {
+    row.pre_norm =
+        PreNormRule{.name = part == "cross" ? "encoder_attn_layer_norm" : "self_attn_layer_norm"};
+  }
   if (part == "encoder") return row;
   row.keys = &kDecoderKeys;
   row.block = part == "cross" ? &kBartCross : &kBartDecoder;
@@ -146,6 +152,10 @@ constexpr Family T5Part(absl::string_view model_type, absl::string_view part, in
       .block = &kT5Encoder,
       .keys = &kT5Keys,
       .defaults = {.d_model = 512, .heads = heads, .layers = layers, .head_dim = 64},
+      .pre_norm = PreNormRule{.name = part == "cross" ? "layer.1.layer_norm" : "layer.0.layer_norm",
+                              .kind = NormKind::kRms,
+                              .epsilon_key = "layer_norm_epsilon",
+                              .epsilon_absent = 1e-6},
       .scale = {.kind = ScaleRule::Kind::kOne},
       .adjust = T5EncoderBias,
   };
@@ -161,18 +171,18 @@ constexpr Family kFamilies[] = {
     BartPart("bart", "encoder", kLarge),
     BartPart("bart", "decoder", kLarge),
     BartPart("bart", "cross", kLarge),
-    BartPart("mbart", "encoder", kLarge),
-    BartPart("mbart", "decoder", kLarge),
-    BartPart("mbart", "cross", kLarge),
+    BartPart("mbart", "encoder", kLargePreNorm),
+    BartPart("mbart", "decoder", kLargePreNorm),
+    BartPart("mbart", "cross", kLargePreNorm),
     BartPart("marian", "encoder", kLarge),
     BartPart("marian", "decoder", kLarge),
     BartPart("marian", "cross", kLarge),
-    BartPart("pegasus", "encoder", kLarge),
-    BartPart("pegasus", "decoder", kLarge),
-    BartPart("pegasus", "cross", kLarge),
-    BartPart("m2m_100", "encoder", kLarge),
-    BartPart("m2m_100", "decoder", kLarge),
-    BartPart("m2m_100", "cross", kLarge),
+    BartPart("pegasus", "encoder", kLargePreNorm),
+    BartPart("pegasus", "decoder", kLargePreNorm),
+    BartPart("pegasus", "cross", kLargePreNorm),
+    BartPart("m2m_100", "encoder", kLargePreNorm),
+    BartPart("m2m_100", "decoder", kLargePreNorm),
+    BartPart("m2m_100", "cross", kLargePreNorm),
     BartPart("whisper", "encoder", kWhisper),
     BartPart("whisper", "decoder", kWhisper),
     BartPart("whisper", "cross", kWhisper),

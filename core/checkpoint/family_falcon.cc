@@ -164,6 +164,9 @@ constexpr Family Falcon(absl::string_view model_type,
       .mask = MaskRule::kCausal,
       .biases = {"bias", false},
       .rope = RopeRule{.base_keys = kRopeTheta},
+      .pre_norm = PreNormRule{.name = "ln_attn",
+                              .epsilon_key = "layer_norm_epsilon",
+                              .other_name = "input_layernorm"},
       .adjust = adjust,
   };
 }
@@ -176,6 +179,7 @@ constexpr Family kFamilies[] = {
         .defaults = {.d_model = 64, .heads = 8, .layers = 2},
         .mask = MaskRule::kCausal,
         .biases = {"", true},
+        .pre_norm = PreNormRule{.name = "input_layernorm", .epsilon_key = "layer_norm_epsilon"},
         .adjust = AdjustBloom,
     },
     Falcon("falcon", AdjustFalcon),
@@ -187,6 +191,7 @@ constexpr Family kFamilies[] = {
         .keys = &kMptKeys,
         .defaults = {.d_model = 2048, .heads = 16, .layers = 24},
         .mask = MaskRule::kCausal,
+        .pre_norm = PreNormRule{.name = "norm_1", .epsilon_key = "layer_norm_epsilon"},
         .adjust = AdjustMpt,
     },
 };

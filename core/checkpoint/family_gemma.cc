@@ -62,6 +62,8 @@ absl::Status AddSoftcap(const ConfigObject& config, int64_t, LayerSpec* spec) {
   return absl::OkStatus();
 }
 
+constexpr PreNormRule kPreNorm = {"input_layernorm", NormKind::kRmsPlusOne, "rms_norm_eps", 1e-6};
+
 constexpr ScaleRule kQueryScalar = {ScaleRule::Kind::kOverRootOfValue, "query_pre_attn_scalar",
                                     256.0};
 
@@ -81,8 +83,8 @@ constexpr Family Gemma3(absl::string_view model_type) {
                        .sliding_base_key = "rope_local_base_freq",
                        .sliding_base_absent = 1e4,
                        .max_positions_absent = 131072.0},
-      .norm =
-          NormRule{{"", true}, QkNormKind::kRmsPlusOne, QkNormSpan::kHead, "rms_norm_eps", 1e-6},
+      .norm = NormRule{{"", true}, NormKind::kRmsPlusOne, QkNormSpan::kHead, "rms_norm_eps", 1e-6},
+      .pre_norm = kPreNorm,
       .scale = kQueryScalar,
   };
 }
@@ -106,6 +108,7 @@ constexpr Family kFamilies[] = {
         .mask = MaskRule::kCausal,
         .biases = {"attention_bias", false},
         .rope = RopeRule{.base_keys = kRopeTheta, .max_positions_absent = 8192.0},
+        .pre_norm = kPreNorm,
     },
     {
         .model_type = "gemma2",
@@ -117,6 +120,7 @@ constexpr Family kFamilies[] = {
         .window = WindowRule{"sliding_window", 4096, WindowLayers::kEven},
         .biases = {"attention_bias", false},
         .rope = RopeRule{.base_keys = kRopeTheta, .max_positions_absent = 8192.0},
+        .pre_norm = kPreNorm,
         .scale = kQueryScalar,
         .adjust = AddSoftcap,
     },

@@ -239,6 +239,12 @@ absl::Status AdjustGptj(const ConfigObject& config, int64_t, LayerSpec* spec) {
   return absl::OkStatus();
 }
 
+constexpr PreNormRule kLn1 = {.name = "ln_1", .epsilon_key = "layer_norm_epsilon"};
+// Their LayerNorms leave epsilon to torch.
+constexpr PreNormRule kSelfNorm = {.name = "self_attn_layer_norm"};
+constexpr PreNormRule kOptNorm = {.name = "self_attn_layer_norm",
+                                  .used = {"do_layer_norm_before", true}};
+
 constexpr Family kFamilies[] = {
     {
         .model_type = "gpt2",
@@ -246,6 +252,7 @@ constexpr Family kFamilies[] = {
         .keys = &kGptKeys,
         .defaults = {.d_model = 768, .heads = 12, .layers = 12},
         .mask = MaskRule::kCausal,
+        .pre_norm = kLn1,
         .adjust = AdjustGpt2,
     },
     {
@@ -254,6 +261,7 @@ constexpr Family kFamilies[] = {
         .block = &kGpt2Cross,
         .keys = &kGptKeys,
         .defaults = {.d_model = 768, .heads = 12, .layers = 12},
+        .pre_norm = PreNormRule{.name = "ln_cross_attn", .epsilon_key = "layer_norm_epsilon"},
         .adjust = AdjustGpt2,
     },
     {
@@ -262,6 +270,7 @@ constexpr Family kFamilies[] = {
         .keys = &kGptKeys,
         .defaults = {.d_model = 768, .heads = 12, .layers = 12},
         .mask = MaskRule::kCausal,
+        .pre_norm = kLn1,
         .adjust = AdjustBigCode,
     },
     {
@@ -270,6 +279,7 @@ constexpr Family kFamilies[] = {
         .keys = &kNeoKeys,
         .defaults = {.d_model = 2048, .heads = 16, .layers = 24},
         .mask = MaskRule::kCausal,
+        .pre_norm = kLn1,
         .scale = {.kind = ScaleRule::Kind::kOne},
         .adjust = AdjustNeo,
     },
@@ -279,6 +289,7 @@ constexpr Family kFamilies[] = {
         .keys = &kGptKeys,
         .defaults = {.d_model = 4096, .heads = 16, .layers = 28},
         .mask = MaskRule::kCausal,
+        .pre_norm = kLn1,
         .adjust = AdjustGptj,
     },
     {
@@ -289,6 +300,7 @@ constexpr Family kFamilies[] = {
         .mask = MaskRule::kCausal,
         .biases = {"attention_bias", true},
         .rope = RopeRule{.base_keys = kNeoxBase, .share_key = "rotary_pct", .share_absent = 0.25},
+        .pre_norm = PreNormRule{.name = "input_layernorm", .epsilon_key = "layer_norm_eps"},
     },
     {
         .model_type = "opt",
@@ -297,6 +309,7 @@ constexpr Family kFamilies[] = {
         .defaults = {.d_model = 768, .heads = 12, .layers = 12},
         .mask = MaskRule::kCausal,
         .biases = {"enable_bias", true},
+        .pre_norm = kOptNorm,
     },
     {
         .model_type = "xglm",
@@ -305,6 +318,7 @@ constexpr Family kFamilies[] = {
         .defaults = {.d_model = 1024, .heads = 16, .layers = 24},
         .mask = MaskRule::kCausal,
         .biases = {"", true},
+        .pre_norm = kSelfNorm,
     },
 };
 

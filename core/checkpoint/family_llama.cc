@@ -216,19 +216,19 @@ absl::Status AddSinks(const ConfigObject&, int64_t, LayerSpec* spec) {
 }
 
 constexpr NormRule kQwen3Norm = {
-    {"", true}, QkNormKind::kRms, QkNormSpan::kHead, "rms_norm_eps", 1e-6};
+    {"", true}, NormKind::kRms, QkNormSpan::kHead, "rms_norm_eps", 1e-6};
 constexpr NormRule kOlmo2Norm = {
-    {"", true}, QkNormKind::kRms, QkNormSpan::kWidth, "rms_norm_eps", 1e-5};
+    {"", true}, NormKind::kRms, QkNormSpan::kWidth, "rms_norm_eps", 1e-5};
 constexpr NormRule kCohereNorm = {
-    {"use_qk_norm", false}, QkNormKind::kLayerNorm, QkNormSpan::kHeads, "layer_norm_eps", 1e-5};
+    {"use_qk_norm", false}, NormKind::kLayerNorm, QkNormSpan::kHeads, "layer_norm_eps", 1e-5};
 constexpr NormRule kStableLmNorm = {{"qk_layernorm", false},
-                                    QkNormKind::kLayerNorm,
+                                    NormKind::kLayerNorm,
                                     QkNormSpan::kHeads,
                                     "layer_norm_eps",
                                     1e-5,
                                     true};
 constexpr NormRule kPhiNorm = {
-    {"qk_layernorm", false}, QkNormKind::kLayerNorm, QkNormSpan::kHead, "layer_norm_eps", 1e-5};
+    {"qk_layernorm", false}, NormKind::kLayerNorm, QkNormSpan::kHead, "layer_norm_eps", 1e-5};
 
 constexpr WindowRule kAll = {"sliding_window", std::nullopt};
 constexpr WindowRule kMistralWindow = {"sliding_window", 4096};
@@ -260,6 +260,16 @@ constexpr Family WithNorm(Family row, const NormRule& norm) {
   return row;
 }
 
+constexpr Family AfterRms(Family row, double epsilon_absent = 1e-6) {
+  row.pre_norm = PreNormRule{"input_layernorm", NormKind::kRms, "rms_norm_eps", epsilon_absent};
+  return row;
+}
+
+constexpr Family AfterLayerNorm(Family row, absl::string_view epsilon_key = "layer_norm_eps") {
+  row.pre_norm = PreNormRule{"input_layernorm", NormKind::kLayerNorm, epsilon_key, 1e-5};
+  return row;
+}
+
 constexpr Family WithScale(Family row, const ScaleRule& scale) {
   row.scale = scale;
   return row;
@@ -275,37 +285,46 @@ constexpr Switch kIfAttentionBias = {"attention_bias", false};
 
 // Sizes: D, H, G, layers, head_dim.
 constexpr Family kFamilies[] = {
-    Row("llama", &kBlock, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048)),
-    WithWindow(Row("mistral", &kBlock, {4096, 32, 8, 32}, kNoBiases, Rope(1e4, 131072)),
+    AfterRms(
+        Row("llama", &kBlock, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048))),
+    WithWindow(AfterRms(Row("mistral", &kBlock, {4096, 32, 8, 32}, kNoBiases, Rope(1e4, 131072))),
                kMistralWindow),
-    WithWindow(Row("mixtral", &kBlock, {4096, 32, 8, 32}, kNoBiases, Rope(1e6, 131072)), kAll),
-    WithWindow(Row("qwen2", &kQkvBiased, {4096, 32, 32, 32}, {"", true}, Rope(1e4, 32768)),
-               kFromLayer),
     WithWindow(
-        WithNorm(Row("qwen3", &kBlock, {4096, 32, 32, 32, 128}, kIfAttentionBias, Rope(1e4, 32768)),
-                 kQwen3Norm),
+        AfterRms(Row("mixtral", &kBlock, {4096, 32, 8, 32}, kNoBiases, Rope(1e6, 131072)), 1e-5),
+        kAll),
+    WithWindow(
+        AfterRms(Row("qwen2", &kQkvBiased, {4096, 32, 32, 32}, {"", true}, Rope(1e4, 32768))),
         kFromLayer),
-    WithNorm(Row("phi", &kPhi, {2048, 32, std::nullopt, 24}, kNoBiases, Rope(1e4, 2048, 0.5)),
+    WithWindow(WithNorm(AfterRms(Row("qwen3", &kBlock, {4096, 32, 32, 32, 128}, kIfAttentionBias,
+                                     Rope(1e4, 32768))),
+                        kQwen3Norm),
+               kFromLayer),
+    WithNorm(AfterLayerNorm(
+                 Row("phi", &kPhi, {2048, 32, std::nullopt, 24}, kNoBiases, Rope(1e4, 2048, 0.5))),
              kPhiNorm),
-    WithWindow(Row("phi3", &kPhi3, {3072, 32, std::nullopt, 32}, kNoBiases, Phi3Rope()), kAll),
-    WithWindow(WithSinks(Row("gpt_oss", &kGptOss, {2880, 64, 8, 36, 64}, {"attention_bias", true},
-                             GptOssRope())),
+    WithWindow(
+        AfterRms(Row("phi3", &kPhi3, {3072, 32, std::nullopt, 32}, kNoBiases, Phi3Rope()), 1e-5),
+        kAll),
+    WithWindow(WithSinks(AfterRms(Row("gpt_oss", &kGptOss, {2880, 64, 8, 36, 64},
+                                      {"attention_bias", true}, GptOssRope()),
+                                  1e-5)),
                kEven),
-    WithNorm(Row("cohere", &kParallel, {8192, 64, std::nullopt, 40}, kIfAttentionBias,
-                 Interleaved(Rope(5e5, 8192))),
+    WithNorm(AfterLayerNorm(Row("cohere", &kParallel, {8192, 64, std::nullopt, 40},
+                                kIfAttentionBias, Interleaved(Rope(5e5, 8192)))),
              kCohereNorm),
     WithNorm(
         Row("olmo2", &kPostNorm, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048)),
         kOlmo2Norm),
-    WithNorm(Row("stablelm", &kStableLm, {2560, 32, 32, 32}, {"use_qkv_bias", false},
-                 Rope(1e4, 4096, 0.25)),
+    WithNorm(AfterLayerNorm(Row("stablelm", &kStableLm, {2560, 32, 32, 32}, {"use_qkv_bias", false},
+                                Rope(1e4, 4096, 0.25))),
              kStableLmNorm),
-    WithWindow(
-        Row("starcoder2", &kStarCoder2, {3072, 24, 2, 30}, {"use_bias", true}, Rope(1e4, 4096)),
-        kAll),
-    WithScale(
-        Row("granite", &kBlock, {4096, 32, std::nullopt, 32}, kIfAttentionBias, Rope(1e4, 2048)),
-        {ScaleRule::Kind::kValue, "attention_multiplier", 1.0}),
+    WithWindow(AfterLayerNorm(Row("starcoder2", &kStarCoder2, {3072, 24, 2, 30}, {"use_bias", true},
+                                  Rope(1e4, 4096)),
+                              "norm_epsilon"),
+               kAll),
+    WithScale(AfterRms(Row("granite", &kBlock, {4096, 32, std::nullopt, 32}, kIfAttentionBias,
+                           Rope(1e4, 2048))),
+              {ScaleRule::Kind::kValue, "attention_multiplier", 1.0}),
 };
 
 }  // namespace

@@ -100,7 +100,8 @@ class Planner {
       tensors->kv_heads = plan.spec.kv_heads;
     }
     plan.tensors = TensorNames(*tensors, *prefix, *index);
-    absl::Status status = CheckTensors(plan);
+    absl::Status status = AddPreNorm(absl::StrCat(*prefix, block_->head, *index), &plan);
+    status.Update(CheckTensors(plan));
     status.Update(CheckStrays(*tensors, stored_, block, plan.tensors));
     if (!status.ok()) return status;
     return plan;
@@ -190,6 +191,17 @@ class Planner {
     source.x_enters = std::string(block_->x_enters);
     source.y_leaves = std::string(block_->y_leaves);
     return source;
+  }
+
+  absl::Status AddPreNorm(const std::string& block_start, LayerPlan* plan) const {
+    if (!family_.pre_norm.has_value()) return absl::OkStatus();
+    const std::vector<TensorUse> uses = PreNormTensors(*family_.pre_norm, block_start, stored_);
+    if (uses.empty()) return absl::OkStatus();
+    const absl::StatusOr<std::optional<PreNormSpec>> norm = ReadPreNorm(family_, config_);
+    if (!norm.ok() || !norm->has_value()) return norm.status();
+    plan->spec.pre_norm = *norm;
+    plan->tensors.insert(plan->tensors.end(), uses.begin(), uses.end());
+    return absl::OkStatus();
   }
 
   absl::Status CheckTensors(const LayerPlan& plan) const {

@@ -195,6 +195,20 @@ absl::StatusOr<int64_t> ReadBlockIndex(const Family& family, const ConfigObject&
                               static_cast<long double>(*layers));
 }
 
+absl::StatusOr<std::optional<PreNormSpec>> ReadPreNorm(const Family& family,
+                                                       const ConfigObject& config) {
+  if (!family.pre_norm.has_value()) return std::nullopt;
+  const PreNormRule& rule = *family.pre_norm;
+  const absl::StatusOr<bool> used = ReadSwitch(rule.used, config);
+  if (!used.ok()) return used.status();
+  if (!*used) return std::nullopt;
+  if (rule.epsilon_key.empty()) return PreNormSpec{rule.kind, rule.epsilon_absent};
+  const absl::StatusOr<double> epsilon =
+      config.PositiveNumber(rule.epsilon_key, rule.epsilon_absent);
+  if (!epsilon.ok()) return epsilon.status();
+  return PreNormSpec{rule.kind, *epsilon};
+}
+
 absl::StatusOr<LayerSpec> ReadLayerSpec(const Family& family, const ConfigObject& config,
                                         int64_t layer, std::optional<int64_t> z_width) {
   LayerSpec spec;

@@ -29,6 +29,11 @@ absl::StatusOr<int64_t> ReadBlockIndex(const Family& family, const ConfigObject&
 absl::StatusOr<LayerSpec> ReadLayerSpec(const Family& family, const ConfigObject& config,
                                         int64_t layer, std::optional<int64_t> z_width);
 
+// The norm that x went through before the block; absent where the model has none there. DATA_LOSS
+// (config.json).
+absl::StatusOr<std::optional<PreNormSpec>> ReadPreNorm(const Family& family,
+                                                       const ConfigObject& config);
+
 }  // namespace headwise
 
 #endif  // HEADWISE_CORE_CHECKPOINT_SETTINGS_H_

@@ -105,11 +105,11 @@ void NormRowsImpl(const QkNormSpec& norm, const float* weights, const float* bia
                   const RowsView& m) {
   const FloatTag d;
   const float width = static_cast<float>(m.width);
-  const FloatVec one = hn::Set(d, norm.kind == QkNormKind::kRmsPlusOne ? 1.0f : 0.0f);
+  const FloatVec one = hn::Set(d, norm.kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f);
   for (int64_t i = 0; i < m.rows; ++i) {
     float* row = m.row(i);
     float mean = 0.0f;
-    if (norm.kind == QkNormKind::kLayerNorm) {
+    if (norm.kind == NormKind::kLayerNorm) {
       mean = SumOf(row, m.width, [](FloatVec x) HWY_ATTR { return x; }) / width;
     }
     const FloatVec centre = hn::Set(d, mean);
@@ -128,7 +128,7 @@ void NormRowsImpl(const QkNormSpec& norm, const float* weights, const float* bia
 void WeighRowsImpl(const QkNormSpec& norm, const float* weights, const RowsView& m,
                    int64_t squares_stride, float* squares) {
   const FloatTag d;
-  const FloatVec one = hn::Set(d, norm.kind == QkNormKind::kRmsPlusOne ? 1.0f : 0.0f);
+  const FloatVec one = hn::Set(d, norm.kind == NormKind::kRmsPlusOne ? 1.0f : 0.0f);
   for (int64_t i = 0; i < m.rows; ++i) {
     squares[i * squares_stride] =
         SumOf(m.row(i), m.width, [](FloatVec x) HWY_ATTR { return Square(x); });

@@ -275,6 +275,9 @@ absl::StatusOr<DerivedLayer> ToTensors(const LayerParts& layer, bool fused) {
   AddTensor(TensorRole::kKNorm, "k_norm.weight", flat(m.k_norm), m.k_norm, &out);
   AddTensor(TensorRole::kQNormBias, "q_norm.bias", flat(m.q_norm_bias), m.q_norm_bias, &out);
   AddTensor(TensorRole::kKNormBias, "k_norm.bias", flat(m.k_norm_bias), m.k_norm_bias, &out);
+  AddTensor(TensorRole::kPreNorm, "pre_norm.weight", flat(m.pre_norm), m.pre_norm, &out);
+  AddTensor(TensorRole::kPreNormBias, "pre_norm.bias", flat(m.pre_norm_bias), m.pre_norm_bias,
+            &out);
   AddTensor(TensorRole::kSinks, "sinks", flat(m.sinks), m.sinks, &out);
   if (spec.position_bias.has_value()) {
     AddTensor(TensorRole::kPositionBias, "position_bias", {spec.position_bias->buckets, spec.heads},

@@ -183,15 +183,22 @@ absl::Status CheckScores(const LayerSpec& spec) {
   return status;
 }
 
-absl::Status CheckQkNorm(const LayerSpec& spec) {
-  if (!spec.qk_norm.has_value()) return absl::OkStatus();
+absl::Status CheckEpsilon(absl::string_view field, double epsilon) {
+  if (std::isfinite(epsilon) && epsilon >= 0.0) return absl::OkStatus();
+  return Invalid(field, "must be finite and not negative", absl::StrCat(epsilon));
+}
+
+absl::Status CheckNorms(const LayerSpec& spec) {
+  absl::Status status;
+  if (spec.pre_norm.has_value()) status = CheckEpsilon("pre_norm.epsilon", spec.pre_norm->epsilon);
+  if (!spec.qk_norm.has_value()) return status;
   const QkNormSpec& norm = *spec.qk_norm;
-  if (!std::isfinite(norm.epsilon) || norm.epsilon < 0.0) {
-    return Invalid("qk_norm.epsilon", "must be finite and not negative",
-                   absl::StrCat(norm.epsilon));
+  status.Update(CheckEpsilon("qk_norm.epsilon", norm.epsilon));
+  if (norm.span == QkNormSpan::kHead && !spec.equal_key_widths()) {
+    status.Update(
+        Invalid("qk_norm.span", "must be HEADS or WIDTH where heads differ in dk", "HEAD"));
   }
-  if (norm.span != QkNormSpan::kHead || spec.equal_key_widths()) return absl::OkStatus();
-  return Invalid("qk_norm.span", "must be HEADS or WIDTH where heads differ in dk", "HEAD");
+  return status;
 }
 
 absl::Status CheckGates(const LayerSpec& spec) {
@@ -271,7 +278,7 @@ absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec) {
                                CheckMask,
                                CheckScale,
                                CheckScores,
-                               CheckQkNorm,
+                               CheckNorms,
                                CheckGates,
                                spec_rules::CheckRopeScaling,
                                spec_rules::CheckPositionBias};

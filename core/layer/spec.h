@@ -19,7 +19,7 @@ enum class Orientation : uint8_t { kUnspecified, kOutIn, kInOut };
 enum class FusedLayout : uint8_t { kSeparate, kBlocks, kPerHead, kPerGroup };
 enum class RopeLayout : uint8_t { kUnspecified, kHalf, kInterleaved };
 enum class RopeScaling : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
-enum class QkNormKind : uint8_t { kRms, kRmsPlusOne, kLayerNorm };
+enum class NormKind : uint8_t { kRms, kRmsPlusOne, kLayerNorm };
 enum class QkNormSpan : uint8_t { kHead, kHeads, kWidth };
 enum class PositionBiasKind : uint8_t { kAlibi, kT5Buckets };
 
@@ -61,8 +61,16 @@ struct RopeSpec {
 // a mean plus epsilon. Span: HEAD one weight row [dk] for all heads, HEADS a row for each head,
 // WIDTH one norm over the whole projected width.
 struct QkNormSpec {
-  QkNormKind kind = QkNormKind::kRms;
+  NormKind kind = NormKind::kRms;
   QkNormSpan span = QkNormSpan::kHead;
+  double epsilon = 1e-6;
+};
+
+// Of x before the layer: the layer's x has been through it, so that no forward looks at it. Kept
+// where it is known, with its weights (LayerVectors), for audits, which tell by it that somebody
+// applied it once more. The kinds are QkNormSpec's, over D; without weights they multiply by 1.
+struct PreNormSpec {
+  NormKind kind = NormKind::kRms;
   double epsilon = 1e-6;
 };
 
@@ -99,6 +107,7 @@ struct LayerSpec {
   std::optional<double> softcap;
   std::optional<double> clip;
   std::optional<QkNormSpec> qk_norm;
+  std::optional<PreNormSpec> pre_norm;
   std::optional<PositionBiasSpec> position_bias;
   bool sinks = false;
   std::vector<float> gates;  // [H]; empty: none

@@ -132,7 +132,7 @@ absl::Status CheckWeights(const LayerSpec& spec, const RoleMap& by_role,
   return absl::OkStatus();
 }
 
-// Leaves `out` empty where the layer has no such bias.
+// Leaves `out` empty where the layer has no such bias (or other vector).
 absl::Status ReadBiasInto(const RoleMap& by_role, TensorRole role, int64_t width,
                           std::vector<float>* out) {
   const auto found = by_role.find(role);
@@ -226,9 +226,26 @@ absl::Status ReadQkNorm(const LayerSpec& spec, const Given& given, LayerVectors*
   return absl::OkStatus();
 }
 
-// Sinks, the table of position biases and QK-norms, each exactly where the spec has it.
-absl::Status ReadExtras(const LayerSpec& spec, const Given& given, LayerVectors* out) {
+// The norm before the layer, of which the spec alone says nothing about its weights.
+absl::Status ReadPreNorm(const LayerSpec& spec, const RoleMap& by_role, LayerVectors* out) {
   absl::Status status;
+  if (!spec.pre_norm.has_value()) {
+    for (const TensorRole role : {TensorRole::kPreNorm, TensorRole::kPreNormBias}) {
+      status.Update(Forbid(by_role, role, "needs a spec with pre_norm"));
+    }
+    return status;
+  }
+  if (spec.pre_norm->kind != NormKind::kLayerNorm) {
+    status = Forbid(by_role, TensorRole::kPreNormBias, "needs the kind LAYER_NORM");
+  }
+  status.Update(ReadBiasInto(by_role, TensorRole::kPreNorm, spec.d_model, &out->pre_norm));
+  status.Update(ReadBiasInto(by_role, TensorRole::kPreNormBias, spec.d_model, &out->pre_norm_bias));
+  return status;
+}
+
+// Sinks, the table of position biases and norms, each exactly where the spec has it.
+absl::Status ReadExtras(const LayerSpec& spec, const Given& given, LayerVectors* out) {
+  absl::Status status = ReadPreNorm(spec, given.whole, out);
   if (spec.sinks) {
     status.Update(Require(given.whole, TensorRole::kSinks));
     status.Update(ReadBiasInto(given.whole, TensorRole::kSinks, spec.heads, &out->sinks));
@@ -265,7 +282,7 @@ absl::Status CheckNormRoles(const LayerSpec& spec, const Given& given) {
     const bool bias = tensor->role >= TensorRole::kQNormBias;
     const std::string was = absl::StrCat("\"", tensor->name, "\"");
     if (!spec.qk_norm) status.Update(Invalid(tensor->role, "needs a spec with qk_norm", was));
-    if (bias && spec.qk_norm && spec.qk_norm->kind != QkNormKind::kLayerNorm) {
+    if (bias && spec.qk_norm && spec.qk_norm->kind != NormKind::kLayerNorm) {
       status.Update(Invalid(tensor->role, "needs the kind LAYER_NORM", was));
     }
     const bool q = tensor->role == TensorRole::kQNorm || tensor->role == TensorRole::kQNormBias;
@@ -317,6 +334,10 @@ const char* TensorRoleName(TensorRole role) {
       return "KV_WEIGHT";
     case TensorRole::kKvBias:
       return "KV_BIAS";
+    case TensorRole::kPreNorm:
+      return "PRE_NORM";
+    case TensorRole::kPreNormBias:
+      return "PRE_NORM_BIAS";
   }
   return "UNKNOWN";
 }

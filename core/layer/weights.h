@@ -36,6 +36,8 @@ enum class TensorRole : uint8_t {
   kPositionBias,
   kKvWeight,  // k and v in one, beside a q of its own
   kKvBias,
+  kPreNorm,
+  kPreNormBias,
 };
 
 // "Q_WEIGHT", …
@@ -79,6 +81,8 @@ struct LayerVectors {
   std::vector<float> q_norm, k_norm;            // weights
   std::vector<float> q_norm_bias, k_norm_bias;  // the same sizes; empty: none
 
+  std::vector<float> pre_norm, pre_norm_bias;  // [D]; empty: 1 and 0
+
   std::vector<float> sinks;          // [H] logits, not scaled
   std::vector<float> position_bias;  // T5: [buckets, H]
 };
@@ -90,7 +94,8 @@ struct LayerMatrices : LayerVectors {
 
 // What is no matrix among `tensors`, by the resolved `spec`'s fused layout; the weights are checked
 // but not read. A QK-norm of the span HEADS may be stored as one tensor, [H, dk] or flat, or as a
-// tensor for each head; a bias of it is optional and LAYER_NORM's only. INVALID_ARGUMENT for a
+// tensor for each head; a bias of it is optional and LAYER_NORM's only. Of a norm before the layer
+// both are optional, the bias LAYER_NORM's only too. INVALID_ARGUMENT for a
 // missing or doubled role, one that the spec has no use for, a wrong shape (naming tensor, expected
 // and actual) or a dtype that is no float; what `read` gives.
 absl::StatusOr<LayerVectors> UnpackVectors(const LayerSpec& spec,

@@ -49,6 +49,7 @@ absl::Status ReadTokens(const LayerSpec& spec, const AttentionInput& input, Refe
   absl::StatusOr<std::vector<double>> memory = ToDoubles(*input.memory, "memory");
   if (!memory.ok()) return memory.status();
   out->memory = *std::move(memory);
+  out->own_memory = true;
   out->memory_lengths = input.memory_lengths;
   if (out->memory_lengths.empty() && !input.memory->shape.empty()) {
     out->memory_lengths.assign(1, input.memory->shape[0]);

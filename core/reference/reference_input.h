@@ -18,6 +18,7 @@ struct ReferenceInput {
   std::vector<double> x;         // [N, D]
   std::vector<int64_t> lengths;  // [B] T of each sequence
   std::vector<double> memory;    // [M, d_memory]: what enters k and v; a copy of x without one
+  bool own_memory = false;       // there is one
   std::vector<int64_t> memory_lengths;    // [B] S of each sequence
   std::vector<int64_t> positions;         // [N] of the queries, for RoPE
   std::vector<int64_t> memory_positions;  // [M] of the keys

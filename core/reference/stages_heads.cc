@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/reference/reference_norm.h"
 #include "core/reference/reference_position.h"
 #include "core/reference/stages.h"
 
@@ -24,38 +25,6 @@ std::vector<int64_t> KvBegins(const LayerSpec& spec, int64_t (LayerSpec::*width)
   std::vector<int64_t> widths;
   for (int64_t group = 0; group < spec.kv_heads; ++group) widths.push_back((spec.*width)(group));
   return Begins(widths);
-}
-
-// One norm over x [width] with these weights and biases (null: none). `bound` may be null.
-void NormaliseRow(const QkNormSpec& norm, int64_t width, const float* weight, const float* bias,
-                  double store, double* x, double* bound) {
-  const double count = static_cast<double>(width);
-  double mean = 0.0;
-  if (norm.kind == QkNormKind::kLayerNorm) {
-    for (int64_t i = 0; i < width; ++i) mean += x[i] / count;
-  }
-  double square = 0.0, errors = 0.0, moved = 0.0;
-  for (int64_t i = 0; i < width; ++i) {
-    square += (x[i] - mean) * (x[i] - mean) / count;
-    if (bound == nullptr) continue;
-    errors += bound[i] * bound[i];
-    moved += (x[i] - mean) * (x[i] - mean) * bound[i] * bound[i];
-  }
-  const double deviation = std::sqrt(square + norm.epsilon);
-  for (int64_t i = 0; i < width; ++i) {
-    double w = static_cast<double>(weight[i]);
-    if (norm.kind == QkNormKind::kRmsPlusOne) w += 1.0;
-    x[i] = (x[i] - mean) / deviation * w;
-    if (bound != nullptr) {
-      const double of_mean = norm.kind == QkNormKind::kLayerNorm ? std::sqrt(errors) / count : 0.0;
-      const double of_deviation = std::sqrt(moved) / (count * deviation * deviation);
-      bound[i] = std::fabs(w) / deviation * (bound[i] + of_mean + store * std::fabs(mean)) +
-                 std::fabs(x[i]) * (of_deviation + 6.0 * store);
-    }
-    if (bias == nullptr) continue;
-    x[i] += static_cast<double>(bias[i]);
-    if (bound != nullptr) bound[i] += 2.0 * store * std::fabs(static_cast<double>(bias[i]));
-  }
 }
 
 std::vector<int64_t> Pick(const std::vector<int64_t>& values, int64_t begin,
@@ -156,10 +125,11 @@ void StagedLayer::Normalise(const Norm& norm, const std::vector<int64_t>& head_b
       // HEAD: the same weights for all.
       const int64_t first = span == QkNormSpan::kHead ? 0 : begins[part];
       const int64_t at = row * head_begins.back() + begins[part];
-      NormaliseRow(*spec_.qk_norm, begins[part + 1] - begins[part], norm.weight.data() + first,
-                   norm.bias.empty() ? nullptr : norm.bias.data() + first,
-                   bounded() ? numbers_->store : 0.0, features->value.data() + at,
-                   bounded() ? features->bound.data() + at : nullptr);
+      const ReferenceNorm own{spec_.qk_norm->kind, spec_.qk_norm->epsilon,
+                              norm.weight.data() + first,
+                              norm.bias.empty() ? nullptr : norm.bias.data() + first};
+      NormaliseRow(own, begins[part + 1] - begins[part], bounded() ? numbers_->store : 0.0,
+                   features->value.data() + at, bounded() ? features->bound.data() + at : nullptr);
     }
   }
 }

@@ -105,10 +105,11 @@ TEST(SendChunksTest, StopsWhenTheServerHasHadEnough) {
 TEST(SpecTensorNamesTest, AreAllThatTheSpecNames) {
   const auto spec = ParseSpec(
       R"({"tensors":{"q":"a","kv":"b","o":"c","kv_bias":"d","q_norm":"e","k_norm_bias":"f",)"
-      R"("sinks":"g","position_bias":"h","k_norm_heads":["i","j"]}})");
+      R"("sinks":"g","position_bias":"h","k_norm_heads":["i","j"],)"
+      R"("pre_norm":"k","pre_norm_bias":"l"}})");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_THAT(SpecTensorNames(spec->tensors()),
-              ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "i", "j"));
+              ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "k", "l", "i", "j"));
 }
 
 TEST(UploadVerbTest, SendsOnlyThePlannedTensors) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -129,6 +130,54 @@ TEST_F(Audit, RefusalsExitWithOne) {
       Run({"audit", "two-head-unequal", "--theirs", WriteY(Y()), "--heads", "9"});
   EXPECT_EQ(wrong.exit_code, 1);
   EXPECT_THAT(wrong.err, HasSubstr("ablation.heads: "));
+}
+
+// Rows of x through Gemma's RMSNorm once more.
+std::vector<float> NormAgain(std::vector<float> x, const std::vector<float>& weight) {
+  for (size_t at = 0; at < x.size(); at += weight.size()) {
+    double squares = 0.0;
+    for (size_t i = 0; i < weight.size(); ++i) squares += std::pow(x[at + i], 2);
+    const double factor = 1.0 / std::sqrt(squares / static_cast<double>(weight.size()) + 1e-6);
+    for (size_t i = 0; i < weight.size(); ++i) {
+      const double normed = static_cast<double>(x[at + i]) * factor;
+      x[at + i] = static_cast<float>(normed * (1.0 + static_cast<double>(weight[i])));
+    }
+  }
+  return x;
+}
+
+// A checkpoint's layer, one saved and one derived all keep the norm before them.
+TEST(AuditOfACheckpoint, NamesTheNormAppliedTwice) {
+  const ServerProcess server;
+  const TempDir dir;
+  const std::string folder = "golden/gemma2_softcap_alternating";
+  const std::string expected = TestDataPath(folder + "/expected.safetensors");
+  const std::string saved = dir.Path("saved.safetensors");
+  server.HeadwiseJson({"load", "g", "--checkpoint", folder, "--layer", "1"});
+  server.HeadwiseJson({"save", "g", "--output", saved});
+  server.HeadwiseJson({"load", "again", "--layer-file", saved});
+  server.HeadwiseJson({"combine", "g", "--as", "fused"});
+
+  const std::vector<float> x = NormAgain(ReadFloats(**SafetensorsFile::Open(expected), "layer1.x"),
+                                         ReadFloats(*OpenSafetensors(folder + "/model.safetensors"),
+                                                    "model.layers.1.input_layernorm.weight"));
+  const std::string twice = dir.Path("twice.safetensors"), y = dir.Path("y.safetensors");
+  const OwnedTensor tensor = FloatTensor({22, 48}, x);
+  ASSERT_TRUE(WriteSafetensors(twice, {{"x", tensor.view()}}).ok());
+  const std::vector<std::string> lengths = {"--lengths-from", expected + ":lengths"};
+  ASSERT_EQ(
+      server.Headwise({"forward", "g", "--input", twice, lengths[0], lengths[1], "--output", y})
+          .exit_code,
+      0);
+  for (const char* name : {"g", "again", "fused"}) {
+    const CommandResult result =
+        server.Headwise({"audit", name, "--input", expected + ":layer1.x", lengths[0], lengths[1],
+                         "--theirs", y + ":y", "--json"});
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    const json answer = result.json();
+    ASSERT_EQ(answer.at("explanations").size(), 1u) << result.out;
+    EXPECT_EQ(answer["explanations"][0]["mistakes"], json({"prenorm_twice"}));
+  }
 }
 
 }  // namespace

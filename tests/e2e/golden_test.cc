@@ -2,6 +2,7 @@
 // Every golden checkpoint, in both styles of config.json, loaded and run over gRPC.
 #include "tests/support/golden.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,6 +20,8 @@
 
 namespace headwise {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr double kF32Error = 1e-5;  // of the largest |y|
 constexpr double kF32PError = 5e-6;
@@ -158,11 +161,15 @@ TEST(GoldenShow, TellsTheLayoutTensorByTensor) {
   const nlohmann::json show = server.HeadwiseJson({"show", "t5"});
   EXPECT_EQ(show["source"]["layer"], "decoder.1");
   EXPECT_EQ(show["source"]["prefix"], "decoder.block.1.layer.0.SelfAttention");
-  ASSERT_EQ(show["tensors"].size(), 5u);
+  ASSERT_EQ(show["tensors"].size(), 6u);
   EXPECT_EQ(show["tensors"][4]["role"], "POSITION_BIAS");
   EXPECT_EQ(show["tensors"][4]["name"],
             "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
   EXPECT_EQ(show["spec"]["position_bias"]["kind"], "T5_BUCKETS");
+  EXPECT_EQ(show["tensors"][5]["name"], "decoder.block.1.layer.0.layer_norm.weight");
+  EXPECT_EQ(show["spec"]["pre_norm"]["kind"], "RMS");
+  EXPECT_THAT(server.Headwise({"show", "t5"}).out,
+              HasSubstr("pre-norm  RMS, epsilon 1e-06, weight (x has been through it)\n"));
 }
 
 }  // namespace

@@ -16,12 +16,25 @@ LayerSpec Resolved(const LayerSpec& spec) {
   return *std::move(resolved);
 }
 
+// Weights of the norm before the layer, drawn by themselves: a layer has the same other numbers
+// with such a norm or without.
+void AddPreNorm(uint32_t seed, bool biases, TestLayer* layer) {
+  const int64_t width = layer->spec.d_model;
+  const NormKind kind = layer->spec.pre_norm->kind;
+  std::vector<float>& weight = layer->matrices.pre_norm;
+  weight = RandomFloats(width, ~seed);
+  for (float& w : weight) w = (kind == NormKind::kRmsPlusOne ? 0.0f : 1.0f) + 0.5f * w;
+  if (biases && kind == NormKind::kLayerNorm) {
+    layer->matrices.pre_norm_bias = RandomFloats(width, ~seed - 1);
+  }
+}
+
 }  // namespace
 
 LayerTensors::LayerTensors(const TestLayer& layer) {
   const LayerSpec& spec = layer.spec;
   const LayerMatrices& m = layer.matrices;
-  owned_.reserve(16);
+  owned_.reserve(18);
   Add(TensorRole::kQWeight, "wq", {spec.q_width(), spec.d_model}, m.wq);
   Add(TensorRole::kKWeight, "wk", {spec.k_width(), spec.d_memory}, m.wk);
   Add(TensorRole::kVWeight, "wv", {spec.v_width(), spec.d_memory}, m.wv);
@@ -37,6 +50,8 @@ LayerTensors::LayerTensors(const TestLayer& layer) {
   Add(TensorRole::kKNorm, "k_norm", row(m.k_norm), m.k_norm);
   Add(TensorRole::kQNormBias, "q_norm_bias", row(m.q_norm_bias), m.q_norm_bias);
   Add(TensorRole::kKNormBias, "k_norm_bias", row(m.k_norm_bias), m.k_norm_bias);
+  Add(TensorRole::kPreNorm, "pre_norm", row(m.pre_norm), m.pre_norm);
+  Add(TensorRole::kPreNormBias, "pre_norm_bias", row(m.pre_norm_bias), m.pre_norm_bias);
   Add(TensorRole::kSinks, "sinks", {spec.heads}, m.sinks);
   if (m.position_bias.empty()) return;
   Add(TensorRole::kPositionBias, "position_bias", {spec.position_bias->buckets, spec.heads},
@@ -106,7 +121,7 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
     m.q_norm = RandomFloats(shared ? s.dk.front() : s.q_width(), stream++);
     m.k_norm = RandomFloats(shared ? s.dk.front() : s.k_width(), stream++);
     for (std::vector<float>* norm : {&m.q_norm, &m.k_norm}) {
-      const float middle = s.qk_norm->kind == QkNormKind::kRmsPlusOne ? 0.0f : 1.0f;
+      const float middle = s.qk_norm->kind == NormKind::kRmsPlusOne ? 0.0f : 1.0f;
       for (float& value : *norm) value = middle + 0.5f * value;
     }
   }
@@ -114,8 +129,9 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
   if (s.position_bias && s.position_bias->kind == PositionBiasKind::kT5Buckets) {
     m.position_bias = RandomFloats(s.position_bias->buckets * s.heads, stream++);
   }
+  if (s.pre_norm.has_value()) AddPreNorm(seed, biases, &layer);
   if (!biases) return layer;
-  if (s.qk_norm && s.qk_norm->kind == QkNormKind::kLayerNorm) {
+  if (s.qk_norm && s.qk_norm->kind == NormKind::kLayerNorm) {
     m.q_norm_bias = RandomFloats(static_cast<int64_t>(m.q_norm.size()), stream++);
     m.k_norm_bias = RandomFloats(static_cast<int64_t>(m.k_norm.size()), stream++);
   }

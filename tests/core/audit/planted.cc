@@ -214,6 +214,28 @@ Table PlantedWriter::Linear(const Table& x, const Table& w, const std::vector<do
   return y;
 }
 
+// The layer's own norm over rows that have been through it.
+Table PlantedWriter::NormAgain(const Table& rows) const {
+  const bool centred = spec_.pre_norm->kind == NormKind::kLayerNorm;
+  const double one = spec_.pre_norm->kind == NormKind::kRmsPlusOne ? 1.0 : 0.0;
+  Table out;
+  for (const auto& row : rows) {
+    const double count = static_cast<double>(row.size());
+    double mean = 0.0, squares = 0.0;
+    for (const double v : row) mean = Sum(mean + v);
+    mean = centred ? Store(mean / count) : 0.0;
+    for (const double v : row) squares = Sum(squares + (v - mean) * (v - mean));
+    const double factor = Store(1.0 / std::sqrt(Store(squares / count) + spec_.pre_norm->epsilon));
+    out.emplace_back();
+    for (size_t i = 0; i < row.size(); ++i) {
+      const double x = Store(Store(row[i] - mean) * factor);
+      const double bias = norm_bias_.empty() ? 0.0 : norm_bias_[i];
+      out.back().push_back(Store(Store(x * Store(one + norm_[i])) + bias));
+    }
+  }
+  return out;
+}
+
 PlantedWriter::PlantedWriter(const TestLayer& layer, const std::string& mistake,
                              Arithmetic arithmetic, PlantedEmpty empty)
     : spec_(layer.spec), arithmetic_(arithmetic), empty_(empty) {
@@ -227,6 +249,7 @@ PlantedWriter::PlantedWriter(const TestLayer& layer, const std::string& mistake,
     return b.empty() ? std::vector<double>() : ToTable(b, static_cast<int64_t>(b.size()))[0];
   };
   bq_ = row(m.bq), bk_ = row(m.bk), bv_ = row(m.bv), bo_ = row(m.bo), sinks_ = row(m.sinks);
+  norm_ = row(m.pre_norm), norm_bias_ = row(m.pre_norm_bias);
   SpoilWeights(spec_);
 }
 

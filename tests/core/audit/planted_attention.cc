@@ -342,7 +342,8 @@ Table PlantedWriter::Output(const Table& joined, const Table& x) const {
 }
 
 Planted PlantedWriter::Write(const PlantedInput& input) {
-  const Table x = ToTable(input.x, spec_.d_model);
+  Table x = ToTable(input.x, spec_.d_model);
+  if (Is("prenorm_twice")) x = NormAgain(x);
   const Table memory = input.has_memory() ? ToTable(input.memory, spec_.d_memory) : x;
   const std::vector<int64_t>& keys = input.has_memory() ? input.memory_lengths : input.lengths;
   const Table all_q = Linear(x, wq_, bq_), all_k = Linear(memory, wk_, bk_);

@@ -16,7 +16,8 @@ namespace {
 
 class Maker {
  public:
-  Maker(const std::string& mistake, uint32_t seed) : mistake_(mistake), random_(seed * 7919 + 1) {}
+  Maker(const std::string& mistake, uint32_t seed)
+      : mistake_(mistake), seed_(seed), random_(seed * 7919 + 1) {}
 
   PlantedCase Make() {
     LayerSpec spec = Sizes();
@@ -79,6 +80,9 @@ class Maker {
     spec->sinks = Needs("sink") || (!Needs("softmax") && Chance(5));
     if (Needs("scale_default") || Chance(5)) spec->scale = 0.3;
     if (Needs("softmax_overflow")) spec->softcap.reset();
+    if (Needs("prenorm") || seed_ % 4 == 0) {
+      spec->pre_norm = PreNormSpec{static_cast<NormKind>(seed_ % 3), 1e-5};
+    }
   }
 
   void Input(PlantedCase* made) {
@@ -93,7 +97,7 @@ class Maker {
     }
     const float amplitude = Needs("softmax_overflow") ? 30.0f : 2.0f;
     input.x = RandomFloats(n * spec.d_model, static_cast<uint32_t>(random_()), amplitude);
-    if (Needs("causal_alignment")) {
+    if (Needs("causal_alignment") || (Needs("prenorm") && spec.mask.causal && Chance(3))) {
       for (const int64_t length : input.lengths) input.memory_lengths.push_back(length + 3);
       for (const int64_t length : input.memory_lengths) m += length;
       input.memory = RandomFloats(m * spec.d_memory, static_cast<uint32_t>(random_()), 2.0f);
@@ -105,6 +109,7 @@ class Maker {
   }
 
   const std::string mistake_;
+  const uint32_t seed_;
   std::mt19937 random_;
 };
 

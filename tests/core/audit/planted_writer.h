@@ -31,6 +31,7 @@ class PlantedWriter {
   double Store(double value) const;  // a finished number
   double Sum(double value) const;    // a running sum
   Table ToTable(const std::vector<float>& flat, int64_t width) const;
+  Table NormAgain(const Table& rows) const;
   void SpoilWeights(const LayerSpec& spec);
   void Refuse(FusedLayout from, const std::string& to);
   Table Linear(const Table& x, const Table& w, const std::vector<double>& b) const;
@@ -60,7 +61,7 @@ class PlantedWriter {
   std::set<std::string> mistakes_;
   int64_t heads_ = 0, groups_ = 0, dk_ = 0, dv_ = 0;
   Table wq_, wk_, wv_, wo_;
-  std::vector<double> bq_, bk_, bv_, bo_, sinks_;
+  std::vector<double> bq_, bk_, bv_, bo_, sinks_, norm_, norm_bias_;
 };
 
 }  // namespace headwise

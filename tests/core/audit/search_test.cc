@@ -110,17 +110,13 @@ INSTANTIATE_TEST_SUITE_P(Search, RightCode, ::testing::Values(0, 1, 2));
 
 // With all stages given, the first that differs is the one where the mistake acts.
 TEST(Search, MoreStagesPlaceTheMistakeMoreExactly) {
-  const std::map<std::string, AuditStage> kFirst = {{"rope_no_q", AuditStage::kQ},
-                                                    {"rope_no_k", AuditStage::kK},
-                                                    {"bias_v", AuditStage::kV},
-                                                    {"scale_none", AuditStage::kScores},
-                                                    {"softmax_heads", AuditStage::kP},
-                                                    {"causal_future", AuditStage::kP},
-                                                    {"sink_in_value", AuditStage::kP},
-                                                    {"heads_reversed", AuditStage::kY},
-                                                    {"wo_first_slice", AuditStage::kY},
-                                                    {"bias_k", AuditStage::kK},
-                                                    {"sink_in_scores", AuditStage::kScores}};
+  const std::map<std::string, AuditStage> kFirst = {
+      {"rope_no_q", AuditStage::kQ},       {"prenorm_twice", AuditStage::kQ},
+      {"rope_no_k", AuditStage::kK},       {"bias_v", AuditStage::kV},
+      {"scale_none", AuditStage::kScores}, {"softmax_heads", AuditStage::kP},
+      {"causal_future", AuditStage::kP},   {"sink_in_value", AuditStage::kP},
+      {"heads_reversed", AuditStage::kY},  {"wo_first_slice", AuditStage::kY},
+      {"bias_k", AuditStage::kK},          {"sink_in_scores", AuditStage::kScores}};
   for (const auto& [id, first] : kFirst) {
     for (uint32_t seed = 0; seed < 5; ++seed) {
       const PlantedCase made = MakePlantedCase(id, seed);
@@ -136,8 +132,9 @@ TEST(Search, MoreStagesPlaceTheMistakeMoreExactly) {
 
 TEST(Search, TwoMistakesAreFoundInPairs) {
   for (const char* both :
-       {"scale_none+bias_v", "heads_reversed+causal_strict", "gqa_tiled+scale_twice",
-        "rope_layout+bias_o", "swap_qvk+causal_missing", "heads_shuffled+scale_sqrt_width"}) {
+       {"scale_none+bias_v", "prenorm_twice+causal_strict", "heads_reversed+causal_strict",
+        "gqa_tiled+scale_twice", "rope_layout+bias_o", "swap_qvk+causal_missing",
+        "heads_shuffled+scale_sqrt_width"}) {
     const PlantedCase made = MakePlantedCase(both, 3);
     const Planted wrong = Plant(made.layer, made.input, both, Arithmetic::kF32);
     const SearchResult result = FindMistakes(made.Right(), Theirs(wrong), {});

@@ -276,7 +276,7 @@ TEST(PlanStableLm, ATensorForEachHead) {
   ASSERT_EQ(plan.tensors.size(), 10u);
   EXPECT_EQ(plan.tensors[7].head, 3);
   EXPECT_EQ(plan.tensors[9].name, "model.layers.1.self_attn.k_layernorm.norms.1.weight");
-  EXPECT_EQ(plan.spec.qk_norm->kind, QkNormKind::kLayerNorm);
+  EXPECT_EQ(plan.spec.qk_norm->kind, NormKind::kLayerNorm);
   EXPECT_EQ(plan.spec.qk_norm->span, QkNormSpan::kHeads);
   norms.pop_back();
   ExpectPlanRefused(config, "1", LlamaBlocks(2, 4, norms), absl::StatusCode::kNotFound,

@@ -64,9 +64,9 @@ void ExpectPositionBias(const json& described, const LayerSpec& spec) {
 void ExpectNorm(const json& norm, const LayerSpec& spec) {
   ASSERT_EQ(spec.qk_norm.has_value(), !norm.is_null());
   if (norm.is_null()) return;
-  const std::map<std::string, QkNormKind> kinds = {{"rms", QkNormKind::kRms},
-                                                   {"rms_plus1", QkNormKind::kRmsPlusOne},
-                                                   {"layernorm", QkNormKind::kLayerNorm}};
+  const std::map<std::string, NormKind> kinds = {{"rms", NormKind::kRms},
+                                                 {"rms_plus1", NormKind::kRmsPlusOne},
+                                                 {"layernorm", NormKind::kLayerNorm}};
   const std::map<std::string, QkNormSpan> spans = {
       {"d", QkNormSpan::kHead}, {"[H,d]", QkNormSpan::kHeads}, {"H*d", QkNormSpan::kWidth}};
   EXPECT_EQ(spec.qk_norm->kind, kinds.at(norm["kind"]));

@@ -55,7 +55,7 @@ void AddRandomSettings(std::mt19937* generator, LayerSpec* spec) {
     QkNormSpec& norm = spec->qk_norm.emplace();
     norm.span = static_cast<QkNormSpan>(pick(0, 2));
     norm.kind =
-        norm.span == QkNormSpan::kWidth ? QkNormKind::kRms : static_cast<QkNormKind>(pick(0, 2));
+        norm.span == QkNormSpan::kWidth ? NormKind::kRms : static_cast<NormKind>(pick(0, 2));
     norm.epsilon = 0.1;
   }
 }

@@ -134,8 +134,7 @@ TEST(VectorOps, RowsAreScaledBiasedAndClamped) {
 }
 
 TEST(VectorOps, NormsAgreeWithDoubles) {
-  for (const QkNormKind kind :
-       {QkNormKind::kRms, QkNormKind::kRmsPlusOne, QkNormKind::kLayerNorm}) {
+  for (const NormKind kind : {NormKind::kRms, NormKind::kRmsPlusOne, NormKind::kLayerNorm}) {
     for (const int64_t width : {4, 16, 21, 64}) {
       const QkNormSpec norm{.kind = kind, .span = QkNormSpan::kHead, .epsilon = 1e-3};
       std::vector<float> values = RandomFloats(width, 2, 3.0f);
@@ -144,12 +143,12 @@ TEST(VectorOps, NormsAgreeWithDoubles) {
       NormRows(norm, weights.data(), bias.data(), View(&values, 1, width, width));
       double mean = 0.0, squares = 0.0;
       for (const float x : raw) mean += static_cast<double>(x) / static_cast<double>(width);
-      if (kind != QkNormKind::kLayerNorm) mean = 0.0;
+      if (kind != NormKind::kLayerNorm) mean = 0.0;
       for (const float x : raw) squares += std::pow(static_cast<double>(x) - mean, 2);
       const double spread = std::sqrt(squares / static_cast<double>(width) + 1e-3);
       for (size_t i = 0; i < raw.size(); ++i) {
         const double weight =
-            static_cast<double>(weights[i]) + (kind == QkNormKind::kRmsPlusOne ? 1.0 : 0.0);
+            static_cast<double>(weights[i]) + (kind == NormKind::kRmsPlusOne ? 1.0 : 0.0);
         const double expected =
             (static_cast<double>(raw[i]) - mean) / spread * weight + static_cast<double>(bias[i]);
         EXPECT_NEAR(static_cast<double>(values[i]), expected, 2e-6);

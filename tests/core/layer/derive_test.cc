@@ -34,7 +34,7 @@ std::vector<LayerSpec> Settings() {
                                            .max_distance = 16,
                                            .bidirectional = true};
   buckets.rope = RopeSpec{.layout = RopeLayout::kHalf};
-  buckets.qk_norm = QkNormSpec{.kind = QkNormKind::kLayerNorm, .span = QkNormSpan::kHead};
+  buckets.qk_norm = QkNormSpec{.kind = NormKind::kLayerNorm, .span = QkNormSpan::kHead};
   LayerSpec unequal = BasicSpec(kWidth, kHeads);
   unequal.dk = {4, 6, 4, 8, 2, 6};
   unequal.dv = {2, 8, 4, 4, 6, 3};
@@ -125,6 +125,26 @@ TEST(Derive, SeparateEqualsCombined) {
   LayerSpec cross = BasicSpec(kWidth, kHeads);
   cross.d_memory = 10;
   EXPECT_TRUE(absl::IsInvalidArgument(ToTensors(PartsOf(RandomLayer(cross, 1)), true).status()));
+}
+
+TEST(Derive, PreNormStays) {
+  LayerSpec spec = BasicSpec(kWidth, kHeads);
+  spec.pre_norm = PreNormSpec{NormKind::kLayerNorm, 1e-3};
+  const TestLayer layer = RandomLayer(spec, 4);
+  ASSERT_EQ(layer.matrices.pre_norm_bias.size(), size_t{kWidth});
+  const LayerParts parts = PartsOf(layer);
+  for (const TestLayer& derived :
+       {Reloaded(*PruneHeads(parts, {1})), Reloaded(*PermuteHeads(parts, {5, 4, 3, 2, 1, 0})),
+        Reloaded(parts, /*fused=*/true)}) {
+    ASSERT_TRUE(derived.spec.pre_norm.has_value());
+    EXPECT_EQ(derived.spec.pre_norm->kind, NormKind::kLayerNorm);
+    EXPECT_EQ(derived.spec.pre_norm->epsilon, 1e-3);
+    EXPECT_TRUE(SameBits(derived.matrices.pre_norm, layer.matrices.pre_norm));
+    EXPECT_TRUE(SameBits(derived.matrices.pre_norm_bias, layer.matrices.pre_norm_bias));
+  }
+  // It has no part in the output.
+  spec.pre_norm.reset();
+  EXPECT_TRUE(SameBits(RunY(layer, Input()), RunY(RandomLayer(spec, 4), Input())));
 }
 
 TEST(Derive, GatesAndMeansAreFolded) {

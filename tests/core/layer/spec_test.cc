@@ -312,6 +312,14 @@ TEST(Spec, QkNorms) {
   EXPECT_TRUE(Refusal(spec).ok());
 }
 
+TEST(Spec, PreNorm) {
+  LayerSpec spec = BasicSpec(12, 2);
+  spec.pre_norm = PreNormSpec{NormKind::kLayerNorm, 0.0};
+  EXPECT_TRUE(Refusal(spec).ok());
+  spec.pre_norm->epsilon = -1.0;
+  ExpectInvalid(spec, "pre_norm.epsilon: must be finite and not negative; was -1");
+}
+
 TEST(Spec, AlibiHasASlopeForEachHead) {
   LayerSpec spec = BasicSpec(12, 2);
   spec.position_bias = PositionBiasSpec{};

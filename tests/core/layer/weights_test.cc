@@ -235,7 +235,7 @@ TEST(Cases, L8_FusedRowsByLayout) {
 }
 
 // D 4, H 2 of width 2, with a norm of this kind and span.
-LayerSpec NormSpec(QkNormKind kind, QkNormSpan span) {
+LayerSpec NormSpec(NormKind kind, QkNormSpan span) {
   LayerSpec spec = BasicSpec(4, 2);
   spec.qk_norm = QkNormSpec{kind, span, 1e-6};
   return Resolve(spec);
@@ -252,17 +252,17 @@ TEST(Weights, NormsByTheirSpan) {
   Tensors head = FourWide();
   head.Add(TensorRole::kQNorm, {2}, {1, 2}).Add(TensorRole::kKNorm, {2}, {3, 4});
   const LayerMatrices shared =
-      *UnpackWeights(NormSpec(QkNormKind::kRms, QkNormSpan::kHead), head.roles());
+      *UnpackWeights(NormSpec(NormKind::kRms, QkNormSpan::kHead), head.roles());
   EXPECT_THAT(shared.q_norm, ElementsAre(1, 2));
   EXPECT_THAT(shared.k_norm, ElementsAre(3, 4));
   EXPECT_THAT(shared.q_norm_bias, IsEmpty());
-  ExpectInvalid(NormSpec(QkNormKind::kRms, QkNormSpan::kWidth), head,
+  ExpectInvalid(NormSpec(NormKind::kRms, QkNormSpan::kWidth), head,
                 "t.Q_NORM: Q_NORM must have shape [4]; was [2]");
   for (const Shape& shape : {Shape{2, 2}, Shape{4}}) {
     Tensors heads = FourWide();
     heads.Count(TensorRole::kQNorm, shape).Count(TensorRole::kKNorm, shape);
     const LayerMatrices m =
-        *UnpackWeights(NormSpec(QkNormKind::kRms, QkNormSpan::kHeads), heads.roles());
+        *UnpackWeights(NormSpec(NormKind::kRms, QkNormSpan::kHeads), heads.roles());
     EXPECT_THAT(m.q_norm, ElementsAre(1, 2, 3, 4));
   }
 }
@@ -271,7 +271,7 @@ TEST(Weights, NormsOfEachHead) {
   Tensors tensors = FourWide();
   tensors.AddHead(TensorRole::kQNorm, 1, {3, 4}).AddHead(TensorRole::kQNorm, 0, {1, 2});
   tensors.AddHead(TensorRole::kKNorm, 0, {5, 6});
-  const LayerSpec spec = NormSpec(QkNormKind::kLayerNorm, QkNormSpan::kHeads);
+  const LayerSpec spec = NormSpec(NormKind::kLayerNorm, QkNormSpan::kHeads);
   ExpectInvalid(spec, tensors,
                 "tensors: K_NORM must be given for each of 2 heads; was absent for 1");
   tensors.AddHead(TensorRole::kKNorm, 1, {7, 8});
@@ -289,18 +289,37 @@ TEST(Weights, NormsOfEachHead) {
 
 TEST(Weights, NormsBelongToASpecWithThem) {
   Tensors tensors = FourWide();
-  ExpectInvalid(NormSpec(QkNormKind::kRms, QkNormSpan::kHead), tensors,
+  ExpectInvalid(NormSpec(NormKind::kRms, QkNormSpan::kHead), tensors,
                 "tensors: Q_NORM must be given; was absent");
   tensors.Add(TensorRole::kQNorm, {2}, {1, 2}).Add(TensorRole::kKNorm, {2}, {3, 4});
   ExpectInvalid(Resolve(BasicSpec(4, 2)), tensors,
                 "tensors: Q_NORM needs a spec with qk_norm; was \"t.Q_NORM\"");
   tensors.Add(TensorRole::kQNormBias, {2}, {1, 2});
-  ExpectInvalid(NormSpec(QkNormKind::kRms, QkNormSpan::kHead), tensors,
+  ExpectInvalid(NormSpec(NormKind::kRms, QkNormSpan::kHead), tensors,
                 "tensors: Q_NORM_BIAS needs the kind LAYER_NORM; was \"t.Q_NORM_BIAS\"");
   const LayerMatrices m =
-      *UnpackWeights(NormSpec(QkNormKind::kLayerNorm, QkNormSpan::kHead), tensors.roles());
+      *UnpackWeights(NormSpec(NormKind::kLayerNorm, QkNormSpan::kHead), tensors.roles());
   EXPECT_THAT(m.q_norm_bias, ElementsAre(1, 2));
   EXPECT_THAT(m.k_norm_bias, IsEmpty());
+}
+
+TEST(Weights, PreNormMayHaveAWeightAndABias) {
+  Tensors tensors = FourWide();
+  LayerSpec spec = Resolve(BasicSpec(4, 2));
+  spec.pre_norm = PreNormSpec{NormKind::kRms, 1e-6};
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->pre_norm, IsEmpty());
+  tensors.Count(TensorRole::kPreNorm, {4});
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->pre_norm, ElementsAre(1, 2, 3, 4));
+  ExpectInvalid(Resolve(BasicSpec(4, 2)), tensors,
+                "tensors: PRE_NORM needs a spec with pre_norm; was \"t.PRE_NORM\"");
+  tensors.Count(TensorRole::kPreNormBias, {4});
+  ExpectInvalid(spec, tensors,
+                "tensors: PRE_NORM_BIAS needs the kind LAYER_NORM; was \"t.PRE_NORM_BIAS\"");
+  spec.pre_norm->kind = NormKind::kLayerNorm;
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->pre_norm_bias, ElementsAre(1, 2, 3, 4));
+  Tensors wide = FourWide();
+  wide.Count(TensorRole::kPreNorm, {5});
+  ExpectInvalid(spec, wide, "t.PRE_NORM: PRE_NORM must have shape [4]; was [5]");
 }
 
 TEST(Weights, SinksAndTables) {

@@ -112,7 +112,7 @@ TEST(ReferenceSettings, BucketsChooseTheRowOfTheTable) {
   EXPECT_TRUE(AllNear(both.at("scores.0"), Doubles{10, 13, 13, 11, 10, 13, 11, 11, 10}, 0.0));
 }
 
-Doubles NormalisedQ(QkNormKind kind, QkNormSpan span, std::vector<float> weight,
+Doubles NormalisedQ(NormKind kind, QkNormSpan span, std::vector<float> weight,
                     std::vector<float> bias) {
   LayerSpec spec = BasicSpec(4, 2);
   spec.qk_norm = QkNormSpec{kind, span, 0.0};
@@ -127,17 +127,17 @@ Doubles NormalisedQ(QkNormKind kind, QkNormSpan span, std::vector<float> weight,
 
 TEST(ReferenceSettings, NormsOfQAndK) {
   const double rms = 1.0 / 5.0;  // of 1 and 7
-  EXPECT_TRUE(AllNear(NormalisedQ(QkNormKind::kRms, QkNormSpan::kHead, {2, 3}, {}),
+  EXPECT_TRUE(AllNear(NormalisedQ(NormKind::kRms, QkNormSpan::kHead, {2, 3}, {}),
                       Doubles{2, -3, 2 * rms, 21 * rms}, kExact));
-  EXPECT_TRUE(AllNear(NormalisedQ(QkNormKind::kRmsPlusOne, QkNormSpan::kHead, {2, 3}, {}),
+  EXPECT_TRUE(AllNear(NormalisedQ(NormKind::kRmsPlusOne, QkNormSpan::kHead, {2, 3}, {}),
                       Doubles{3, -4, 3 * rms, 28 * rms}, kExact));
-  EXPECT_TRUE(AllNear(NormalisedQ(QkNormKind::kRms, QkNormSpan::kHeads, {2, 3, 4, 5}, {}),
+  EXPECT_TRUE(AllNear(NormalisedQ(NormKind::kRms, QkNormSpan::kHeads, {2, 3, 4, 5}, {}),
                       Doubles{2, -3, 4 * rms, 35 * rms}, kExact));
   EXPECT_TRUE(
-      AllNear(NormalisedQ(QkNormKind::kLayerNorm, QkNormSpan::kHeads, {2, 3, 4, 5}, {1, 1, 1, 1}),
+      AllNear(NormalisedQ(NormKind::kLayerNorm, QkNormSpan::kHeads, {2, 3, 4, 5}, {1, 1, 1, 1}),
               Doubles{3, -2, -3, 6}, kExact));
   const double wide = 1.0 / std::sqrt(17.0);  // of all four
-  EXPECT_TRUE(AllNear(NormalisedQ(QkNormKind::kRms, QkNormSpan::kWidth, {1, 1, 2, 1}, {}),
+  EXPECT_TRUE(AllNear(NormalisedQ(NormKind::kRms, QkNormSpan::kWidth, {1, 1, 2, 1}, {}),
                       Doubles{3 * wide, -3 * wide, 2 * wide, 7 * wide}, kExact));
 }
 
