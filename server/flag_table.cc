@@ -126,7 +126,9 @@ const std::vector<FlagGroup>& FlagGroups() {
         {"slow-request", "DURATION", &O::slow_request,
          "log each call that takes at least that long; 0: none"}}},
       {"Other",
-       {{"help", "", &O::help, "print this and exit"},
+       {{"config", "FILE", &O::config,
+         "a textproto of these flags, with _ for -; the command line wins over it, --load adds up"},
+        {"help", "", &O::help, "print this and exit"},
         {"version", "", &O::version, "print the version and exit"}}},
   };
   return *groups;

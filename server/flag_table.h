@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every flag of headwise-server, once: its name, where its value goes, its bounds, its help.
+// Every flag of headwise-server, once: its name, where its value goes, its bounds, its help. What
+// is no field of server_config.proto too, but config, help and version, fails flags_test.
 #ifndef HEADWISE_SERVER_FLAG_TABLE_H_
 #define HEADWISE_SERVER_FLAG_TABLE_H_
 

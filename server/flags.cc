@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/flags.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
+#include "absl/log/check.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/cgroup.h"
+#include "core/format/file.h"
 
 namespace headwise {
 namespace {
@@ -29,7 +32,12 @@ const Flag* FindFlag(absl::string_view name) {
 }
 
 absl::Status Invalid(const Flag& flag, absl::string_view rule, absl::string_view was) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag.name, ": ", rule, "; was ", was));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag.name, ": ", rule, "; was ", Printable(was)));
+}
+
+absl::Status NeedsValue(const Flag& flag) {
+  return Invalid(flag, absl::StrCat("needs a value, ", flag.value), "nothing");
 }
 
 // An integer; the flags that count bytes also take KiB, MiB and GiB.
@@ -118,6 +126,8 @@ absl::Status Store(const Flag& flag, absl::string_view text, T ServerOptions::* 
 }
 
 absl::Status SetFlag(const Flag& flag, absl::string_view text, ServerOptions* options) {
+  // Only a file can hold one, and what takes paths as C strings would end there.
+  if (absl::StrContains(text, '\0')) return Invalid(flag, "must not hold a NUL", text);
   return std::visit([&](auto member) { return Store(flag, text, member, options); }, flag.member);
 }
 
@@ -145,7 +155,7 @@ absl::StatusOr<Written> ReadArgument(absl::string_view argument) {
   absl::string_view rest = argument;
   if (!absl::ConsumePrefix(&rest, "--") || rest.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("arguments: only flags are taken, see --help; was ", argument));
+        absl::StrCat("arguments: only flags are taken, see --help; was ", Printable(argument)));
   }
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(rest, absl::MaxSplits('=', 1));
@@ -159,9 +169,43 @@ absl::StatusOr<Written> ReadArgument(absl::string_view argument) {
   }
   if (written.flag == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("arguments: no such flag, see --help; was --", parts.first));
+        absl::StrCat("arguments: no such flag, see --help; was --", Printable(parts.first)));
   }
   return written;
+}
+
+// A flag with its value's text.
+struct Setting {
+  const Flag* flag = nullptr;
+  std::string value;
+};
+
+absl::StatusOr<std::vector<Setting>> ReadArguments(const std::vector<std::string>& arguments) {
+  std::vector<Setting> settings;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    absl::StatusOr<Written> written = ReadArgument(arguments[i]);
+    if (!written.ok()) return written.status();
+    const Flag& flag = *written->flag;
+    if (!written->value.has_value()) {
+      if (IsSwitch(flag)) {
+        written->value = written->negated ? "false" : "true";
+      } else if (++i < arguments.size()) {
+        written->value = arguments[i];
+      } else {
+        return NeedsValue(flag);
+      }
+    }
+    settings.push_back({&flag, *std::move(written->value)});
+  }
+  return settings;
+}
+
+absl::Status ApplyConfigFile(const Setting& config, ServerOptions* options) {
+  if (config.value.empty()) return NeedsValue(*config.flag);
+  const absl::StatusOr<std::vector<ConfigSetting>> settings = ReadConfig(config.value);
+  const absl::Status status = settings.ok() ? ApplyConfig(*settings, options) : settings.status();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("--", config.flag->name, ": ", status.message()));
 }
 
 }  // namespace
@@ -187,23 +231,30 @@ absl::StatusOr<StartupLayer> ParseStartupLayer(absl::string_view text) {
 }
 
 absl::StatusOr<ServerOptions> ParseFlags(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<std::vector<Setting>> settings = ReadArguments(arguments);
+  if (!settings.ok()) return settings.status();
   ServerOptions options;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    absl::StatusOr<Written> written = ReadArgument(arguments[i]);
-    if (!written.ok()) return written.status();
-    const Flag& flag = *written->flag;
-    if (!written->value.has_value()) {
-      if (IsSwitch(flag)) {
-        written->value = written->negated ? "false" : "true";
-      } else if (++i < arguments.size()) {
-        written->value = arguments[i];
-      } else {
-        return Invalid(flag, absl::StrCat("needs a value, ", flag.value), "nothing");
-      }
-    }
-    if (absl::Status set = SetFlag(flag, *written->value, &options); !set.ok()) return set;
+  const auto config = std::find_if(settings->rbegin(), settings->rend(), [](const Setting& s) {
+    return s.flag->name == absl::string_view("config");
+  });
+  if (config != settings->rend()) {
+    if (absl::Status read = ApplyConfigFile(*config, &options); !read.ok()) return read;
+  }
+  for (const auto& [flag, value] : *settings) {
+    if (absl::Status set = SetFlag(*flag, value, &options); !set.ok()) return set;
   }
   return options;
+}
+
+absl::Status ApplyConfig(const std::vector<ConfigSetting>& settings, ServerOptions* options) {
+  for (const ConfigSetting& setting : settings) {
+    const Flag* const flag = FindFlag(setting.flag);
+    CHECK(flag != nullptr) << setting.flag;  // a field of server_config.proto is a flag's
+    if (absl::Status set = SetFlag(*flag, setting.value, options); !set.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(setting.where, ": ", set.message()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string FlagsHelp() {

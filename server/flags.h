@@ -6,17 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/config_file.h"
 #include "server/flag_table.h"
 #include "server/options.h"
 
 namespace headwise {
 
 // Reads the arguments after the program's name: --name=value, --name value, --name and --noname for
-// switches. INVALID_ARGUMENT, in one line, for an unknown flag, a value that doesn't fit, or
-// anything that is no flag.
+// switches. The file of --config comes before all of them, wherever --config stands, so that they
+// win over it. INVALID_ARGUMENT, in one line, for an unknown flag, a value that doesn't fit, or
+// anything that is no flag; statuses of ReadConfig.
 absl::StatusOr<ServerOptions> ParseFlags(const std::vector<std::string>& arguments);
+
+// Sets the flags that a config file sets. INVALID_ARGUMENT, in one line with the place in the file,
+// for a value that doesn't fit; the settings before it are in `options` then.
+absl::Status ApplyConfig(const std::vector<ConfigSetting>& settings, ServerOptions* options);
 
 // All flags in groups, with their defaults.
 std::string FlagsHelp();

@@ -21,7 +21,8 @@ struct StartupLayer {
   std::string dtype;  // "f32", "bf16", "int8"
 };
 
-// What the command line decides. The defaults here are the ones that --help prints.
+// What the command line and the file of --config decide. The defaults here are the ones that --help
+// prints.
 struct ServerOptions {
   std::string listen = "127.0.0.1:8500";   // HOST:PORT or unix:PATH, several by commas
   std::string metrics = "127.0.0.1:8501";  // empty: no HTTP server
@@ -72,6 +73,7 @@ struct ServerOptions {
   LogLevel log_level = LogLevel::kInfo;
   absl::Duration slow_request;  // 0: none is logged
 
+  std::string config;  // path of a file; empty: none
   bool help = false;
   bool version = false;
 };

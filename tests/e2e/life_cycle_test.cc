@@ -17,6 +17,7 @@
 #include "tests/e2e/process.h"
 #include "tests/support/bytes.h"
 #include "tests/support/compare.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_layer.h"
 
 namespace headwise {
@@ -157,6 +158,29 @@ TEST(LifeCycle, StrictStartEndsTheServerAndNamesTheLayer) {
                           TestDataPath(""), "--load", "bad=nowhere:0", "--strict-start"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("bad"));
+}
+
+TEST(LifeCycle, AFileOfFlagsStartsTheServer) {
+  const TempDir dir;
+  const std::string path =
+      dir.Write("server.textproto", "load: \"minilm\" \"=data/minilm:0\"\nmax_tokens: 4096\n");
+  const ServerProcess server({"--load", "other=data/minilm:1", "--config", path});
+  const nlohmann::json layers = server.HeadwiseJson({"list"});
+  EXPECT_EQ(layers["layers"].size(), 2u) << layers;
+  EXPECT_THAT(server.Headwise({"info"}).out, HasSubstr("4,096"));
+}
+
+TEST(LifeCycle, AWrongFileOfFlagsEndsTheStartAsWrongFlagsDo) {
+  const TempDir dir;
+  const std::string path = dir.Write("server.textproto", "demo: true\nthreads: 0\n");
+  const CommandResult wrong = RunProgram("headwise-server", {"--config", path});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_EQ(wrong.err, "headwise-server: INVALID_ARGUMENT: --config: " + path +
+                           ":2:1: --threads: must be an integer from 1 to 1024; was 0\n");
+  const CommandResult missing = RunProgram("headwise-server", {"--config", dir.Path("none")});
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_EQ(missing.err, "headwise-server: NOT_FOUND: --config: " + dir.Path("none") +
+                             ": No such file or directory\n");
 }
 
 TEST(LifeCycle, WithoutItTheRestIsServedButNotReady) {
