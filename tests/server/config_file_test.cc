@@ -26,6 +26,7 @@ namespace headwise {
 namespace {
 
 using ::google::protobuf::FieldDescriptor;
+using ::testing::ContainerEq;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -99,7 +100,7 @@ TEST_F(ConfigFile, HasAFieldForEveryFlagAndNoOther) {
   for (int i = 0; i < message.field_count(); ++i) {
     fields[message.field(i)->name()] = TypeOf(*message.field(i));
   }
-  EXPECT_EQ(fields, FlagsAsFields());
+  EXPECT_THAT(fields, ContainerEq(FlagsAsFields()));
 }
 
 TEST_F(ConfigFile, TakesEachFlagsDefault) {
