@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,51 +19,15 @@ absl::Status WrongDtype(absl::string_view field, absl::string_view rule, DType d
       absl::StrCat(field, ": dtype must be ", rule, "; was ", DTypeName(dtype)));
 }
 
+// Tensors' dtypes have safetensors' names on the wire.
 absl::StatusOr<v1::DType> WireDType(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return v1::F32;
-    case DType::kBF16:
-      return v1::BF16;
-    case DType::kF16:
-      return v1::F16;
-    case DType::kF64:
-      return v1::F64;
-    case DType::kI32:
-      return v1::I32;
-    case DType::kI64:
-      return v1::I64;
-    case DType::kBool:
-      return v1::BOOL;
-    case DType::kU8:
-      return v1::BOOL;
-    case DType::kI8:
-      break;
-  }
+  v1::DType wire = v1::BOOL;
+  if (dtype == DType::kU8 || v1::DType_Parse(std::string(DTypeName(dtype)), &wire)) return wire;
   return absl::InvalidArgumentError(
       absl::StrCat("tensor: dtype has no form on the wire; was ", DTypeName(dtype)));
 }
 
-std::optional<DType> FileDType(v1::DType dtype) {
-  switch (dtype) {
-    case v1::F32:
-      return DType::kF32;
-    case v1::BF16:
-      return DType::kBF16;
-    case v1::F16:
-      return DType::kF16;
-    case v1::F64:
-      return DType::kF64;
-    case v1::I32:
-      return DType::kI32;
-    case v1::I64:
-      return DType::kI64;
-    case v1::BOOL:
-      return DType::kBool;
-    default:
-      return std::nullopt;
-  }
-}
+std::optional<DType> FileDType(v1::DType dtype) { return DTypeFromName(v1::DType_Name(dtype)); }
 
 absl::StatusOr<v1::Tensor> ToWire(const OwnedTensor& tensor, absl::string_view field) {
   v1::Tensor wire;

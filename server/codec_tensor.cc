@@ -11,26 +11,8 @@
 namespace headwise {
 namespace {
 
-std::optional<DType> DecodeDType(v1::DType dtype) {
-  switch (dtype) {
-    case v1::F32:
-      return DType::kF32;
-    case v1::BF16:
-      return DType::kBF16;
-    case v1::F16:
-      return DType::kF16;
-    case v1::F64:
-      return DType::kF64;
-    case v1::I32:
-      return DType::kI32;
-    case v1::I64:
-      return DType::kI64;
-    case v1::BOOL:
-      return DType::kBool;
-    default:
-      return std::nullopt;
-  }
-}
+// Tensors' dtypes have safetensors' names on the wire; INT8 and DTYPE_UNSPECIFIED are none of them.
+std::optional<DType> DecodeDType(v1::DType dtype) { return DTypeFromName(v1::DType_Name(dtype)); }
 
 // The enum's name, or its number where it has none.
 std::string EnumText(v1::DType dtype) {
@@ -68,27 +50,11 @@ absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, absl::string_v
 }
 
 v1::DType EncodeDType(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return v1::F32;
-    case DType::kBF16:
-      return v1::BF16;
-    case DType::kF16:
-      return v1::F16;
-    case DType::kF64:
-      return v1::F64;
-    case DType::kI32:
-      return v1::I32;
-    case DType::kI64:
-      return v1::I64;
-    case DType::kBool:
-      return v1::BOOL;
-    case DType::kI8:
-      return v1::INT8;
-    case DType::kU8:
-      return v1::BOOL;
-  }
-  return v1::DTYPE_UNSPECIFIED;
+  if (dtype == DType::kI8) return v1::INT8;
+  if (dtype == DType::kU8) return v1::BOOL;
+  v1::DType wire = v1::DTYPE_UNSPECIFIED;
+  v1::DType_Parse(std::string(DTypeName(dtype)), &wire);
+  return wire;
 }
 
 void EncodeOutput(NamedOutput&& output, bool with_data, v1::NamedTensor* wire) {

@@ -200,6 +200,7 @@ void Pass::PackAngles() {
     int64_t rows;
     int64_t length;  // of the sequence, as RopeTable::Frequencies takes it
     const float** place;
+    const float** same_place = nullptr;  // of the keys, where they are at the queries' positions
     int64_t at = 0;
   };
   std::vector<Stretch> stretches;
@@ -210,21 +211,20 @@ void Pass::PackAngles() {
     const int64_t length = std::max(queries.highest, keys.highest) + 1;
     const bool same = s.positions == s.key_positions && s.queries == s.keys;
     if (!rope->Covers(queries.lowest, queries.highest, length)) {
-      stretches.push_back({s.positions, s.queries, length, &s.angles, total});
+      stretches.push_back(
+          {s.positions, s.queries, length, &s.angles, same ? &s.key_angles : nullptr, total});
       total += s.queries;
     }
     if (!rope->Covers(keys.lowest, keys.highest, length) && !same) {
-      stretches.push_back({s.key_positions, s.keys, length, &s.key_angles, total});
+      stretches.push_back({s.key_positions, s.keys, length, &s.key_angles, nullptr, total});
       total += s.keys;
     }
   }
   if (stretches.empty()) return;
   float* angles = memory_->angles.Reserve<float>(total * rope->row_floats());
-  for (const Stretch& stretch : stretches)
+  for (const Stretch& stretch : stretches) {
     *stretch.place = angles + stretch.at * rope->row_floats();
-  for (SequencePlan& s : data_.sequences) {
-    const bool same = s.positions == s.key_positions && s.queries == s.keys;
-    if (same) s.key_angles = s.angles;
+    if (stretch.same_place != nullptr) *stretch.same_place = *stretch.place;
   }
   RunTasks(static_cast<int64_t>(stretches.size()), [&](int64_t i, WorkerScratch*) {
     const Stretch& stretch = stretches[static_cast<size_t>(i)];

@@ -36,6 +36,18 @@ TEST(CodecTensor, TakesEmptyAxesAndScalars) {
   EXPECT_TRUE(DecodeTensor(MakeTensor(v1::F64, {}, 8), "x").ok());
 }
 
+TEST(CodecTensor, DTypesGoThereAndBack) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI32,
+                            DType::kI64, DType::kBool}) {
+    const absl::StatusOr<TensorView> view =
+        DecodeTensor(MakeTensor(EncodeDType(dtype), {2}, 2 * DTypeBytes(dtype)), "x");
+    ASSERT_TRUE(view.ok()) << view.status();
+    EXPECT_EQ(view->dtype, dtype);
+  }
+  EXPECT_EQ(EncodeDType(DType::kU8), v1::BOOL);
+  EXPECT_EQ(EncodeDType(DType::kI8), v1::INT8);
+}
+
 struct Malformed {
   v1::DType dtype;
   std::vector<uint32_t> shape;
