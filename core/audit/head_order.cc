@@ -40,16 +40,35 @@ struct System {
   }
 };
 
-// Elements of y, spread evenly, as sums of what each head would give at each place.
-System MakeSystem(const AuditCase& c, const StageTensors& tensors, const std::vector<double>& y) {
+bool Finite(const double* values, int64_t count) {
+  return std::all_of(values, values + count, [](double value) { return std::isfinite(value); });
+}
+
+// Rows (tokens) that say something of the order: a NaN in x makes some of y NaN in any order.
+std::vector<int64_t> FiniteRows(const AuditCase& c, const StageTensors& tensors,
+                                const std::vector<double>& y) {
+  std::vector<int64_t> rows;
+  const int64_t count = static_cast<int64_t>(y.size()) / c.spec.d_out, width = c.spec.z_width();
+  for (int64_t row = 0; row < count; ++row) {
+    if (Finite(y.data() + row * c.spec.d_out, c.spec.d_out) &&
+        Finite(tensors.z.value.data() + row * width, width)) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+// Elements of y in `rows`, spread evenly, as sums of what each head would give at each place.
+System MakeSystem(const AuditCase& c, const StageTensors& tensors, const std::vector<double>& y,
+                  const std::vector<int64_t>& rows) {
   const int64_t heads = c.spec.heads, dv = c.spec.dv.front(), width = c.spec.z_width();
   System system;
   system.unknowns = heads * heads;
-  const int64_t all = static_cast<int64_t>(y.size());
+  const int64_t all = static_cast<int64_t>(rows.size()) * c.spec.d_out;
   const int64_t count = std::min(all, kEquationsAnUnknown * system.unknowns + 16);
   for (int64_t n = 0; n < count; ++n) {
     // Columns move on with the rows, so that a few rows don't stand for all.
-    const int64_t row = n * (all / c.spec.d_out) / count;
+    const int64_t row = rows[static_cast<size_t>(n * (all / c.spec.d_out) / count)];
     const int64_t o = (n * 7919) % c.spec.d_out;
     const double* z = tensors.z.value.data() + row * width;
     const float* w = c.matrices->wo.data() + o * width;
@@ -106,12 +125,9 @@ std::optional<std::vector<int64_t>> FindHeadOrder(const AuditCase& c, const Stag
   if (!c.spec.equal_widths() || heads < 2 || heads > kMostAssignedHeads || y.empty()) {
     return std::nullopt;
   }
-  const auto finite = [](double value) { return std::isfinite(value); };
-  if (!std::all_of(y.begin(), y.end(), finite) ||
-      !std::all_of(tensors.z.value.begin(), tensors.z.value.end(), finite)) {
-    return std::nullopt;
-  }
-  const std::vector<double> share = LeastSquares(MakeSystem(c, tensors, y));
+  const std::vector<int64_t> rows = FiniteRows(c, tensors, y);
+  if (rows.empty()) return std::nullopt;
+  const std::vector<double> share = LeastSquares(MakeSystem(c, tensors, y, rows));
   std::vector<std::tuple<double, int64_t, int64_t>> largest;
   for (int64_t r = 0; r < heads; ++r) {
     for (int64_t s = 0; s < heads; ++s) {

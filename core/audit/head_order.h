@@ -17,7 +17,8 @@ inline constexpr int64_t kMostAssignedHeads = 32;
 
 // The order (as StagePlan::order) that brings the heads' outputs `tensors.z` of case `c` closest to
 // `y` [N, d_out]: least squares over how much of head r stands at place s, then the best assignment
-// by size. Absent where widths differ, for one head or too many, and where an entry isn't finite.
+// by size. Rows with entries that aren't finite are left out. Absent where widths differ, for one
+// head or too many, and where no row is finite.
 std::optional<std::vector<int64_t>> FindHeadOrder(const AuditCase& c, const StageTensors& tensors,
                                                   const std::vector<double>& y);
 
