@@ -95,6 +95,16 @@ def queue_p99(service, rate, seconds=400.0, seed=1):
     return heapq.nlargest(max(1, len(waits) // 100), waits)[-1]
 
 
+def p99s(server, seconds, *flags):
+    """p99 in us of three runs, lowest first: a neighbour's burst spoils one of them, not the median."""
+    flags = ("--lengths", LENGTHS, "--duration", f"{seconds}s", *flags)
+    return sorted(load([server], *flags)["latency_us"]["p99"] for _ in range(3))
+
+
+def in_ms(values):
+    return ", ".join(f"{value / 1e3:.1f}" for value in values) + " ms"
+
+
 def row(name, value, bound, ok):
     kept = {True: "yes", False: "no", None: ""}[ok]
     return f"| {name} | {value} | {bound} | {kept} |"
@@ -113,17 +123,16 @@ def mixed_lengths(seconds):
                         f"{cores:.2f} cores)", "≥ 0.85", rate >= 0.85 * left))
         idle = load([server], "--lengths", LENGTHS, "--concurrency", 1, "--duration", f"{seconds}s")
         idle_p50 = idle["latency_us"]["p50"]
-        constant = load([server], "--lengths", LENGTHS, "--rate", 0.7 * rate, "--duration", f"{3 * seconds}s")
-        p99 = constant["latency_us"]["p99"]
-        rows.append(row("70 % of that rate, constant arrivals: p99 over idle p50",
-                        f"{p99 / 1e3:.1f} ms over {idle_p50 / 1e3:.1f} ms = {p99 / idle_p50:.2f}", "≤ 5", p99 <= 5 * idle_p50))
-        poisson = load([server], "--lengths", LENGTHS, "--rate", 0.7 * rate, "--arrivals", "poisson", "--duration",
-                       f"{3 * seconds}s")
+        constant = p99s(server, 2 * seconds, "--rate", 0.7 * rate)
+        rows.append(row("70 % of that rate, constant arrivals, median of three runs: p99 over idle p50",
+                        f"{in_ms(constant)}; {constant[1] / 1e3:.1f} over {idle_p50 / 1e3:.1f} ms = "
+                        f"{constant[1] / idle_p50:.2f}", "≤ 5", constant[1] <= 5 * idle_p50))
+        poisson = p99s(server, 2 * seconds, "--rate", 0.7 * rate, "--arrivals", "poisson")
         simulated = queue_p99(spectrum(idle), 0.7 * rate)
-        p99 = poisson["latency_us"]["p99"]
-        rows.append(row("70 %, Poisson arrivals: p99 over that of a simulated queue with the service times measured idle",
-                        f"{p99 / 1e3:.1f} ms over {simulated / 1e3:.1f} ms = {p99 / simulated:.2f}", "≤ 1.25",
-                        p99 <= 1.25 * simulated))
+        rows.append(row("70 %, Poisson arrivals, median of three runs: p99 over that of a simulated queue with the service "
+                        "times measured idle",
+                        f"{in_ms(poisson)}; {poisson[1] / 1e3:.1f} over {simulated / 1e3:.1f} ms = "
+                        f"{poisson[1] / simulated:.2f}", "≤ 1.25", poisson[1] <= 1.25 * simulated))
         for timeout, wanted in (("30s", 0.9), ("2s", None)):
             over = load([server], "--lengths", LENGTHS, "--rate", 2 * rate, "--duration", f"{seconds}s", "--timeout", timeout,
                         "--connections", 4)
