@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the service with headwise-load and writes docs/performance.md. Nothing else should run meanwhile.
 
-  ./dev build headwise headwise-load headwise-server headwise-packed-rate
-  ./dev exec python3 tests/bench/service_report.py [--seconds 10] [--output docs/performance.md]
+  ./dev service [--triton] [--seconds 10] [--output docs/performance.md]
+
+--triton-rates FILE holds what triton_rate.py printed just before: the same shapes behind Triton.
 """
 import argparse
 import heapq
@@ -144,15 +145,21 @@ def mixed_lengths(seconds):
     return rows
 
 
-def fixed_shapes(seconds):
-    """The rows of 4 clients at two shapes."""
+def fixed_shapes(seconds, triton):
+    """The rows of 4 clients at two shapes, beside Triton's {(B, T, D, H): its answer} where it was measured."""
     rows = []
-    for tokens, width, heads in ((10, 512, 8), (128, 768, 12)):
+    for tokens, width, heads, wanted in ((10, 512, 8, 5.0), (128, 768, 12, 1.2)):
         with Server(width, heads) as server:
             report = load([server], "--lengths", f"fixed:{tokens}", "--concurrency", 4, "--duration", f"{seconds}s")
             latency = report["latency_us"]
-            rows.append(f"| B 1, T {tokens}, D {width}, H {heads} | {report['requests_per_s']:.0f} | "
-                        f"{latency['p50'] / 1e3:.2f} ms | {latency['p99'] / 1e3:.2f} ms | {report['tokens_per_s']:.0f} |")
+            rate = report["requests_per_s"]
+            beside = "| not measured | |"
+            if peer := triton.get((1, tokens, width, heads)):
+                times = rate / peer["requests_per_s"]
+                beside = (f"| {peer['requests_per_s']:.0f} (p50 {peer['p50_ms']:.2f}, p99 {peer['p99_ms']:.2f} ms): ours is "
+                          f"{times:.2f} × that, wanted ≥ {wanted:g} | {'yes' if times >= wanted else 'no'} |")
+            rows.append(f"| B 1, T {tokens}, D {width}, H {heads} | {rate:.0f} | {latency['p50'] / 1e3:.2f} ms | "
+                        f"{latency['p99'] / 1e3:.2f} ms | {report['tokens_per_s']:.0f} {beside}")
     return rows
 
 
@@ -193,21 +200,29 @@ def cpu_name():
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seconds", type=float, default=10)
+    arguments.add_argument("--triton-rates", type=pathlib.Path)
     arguments.add_argument("--output", default=str(ROOT / "docs/performance.md"))
     options = arguments.parse_args()
     seconds = int(options.seconds) if options.seconds.is_integer() else options.seconds
-    mixed, shapes, two = mixed_lengths(seconds), fixed_shapes(seconds), replicas(seconds)
+    triton = {}
+    if options.triton_rates:
+        answers = map(json.loads, options.triton_rates.read_text().splitlines())
+        triton = {tuple(answer["shape"]): answer for answer in answers}
+    # The shapes first: Triton's turn was just before.
+    shapes, mixed, two = fixed_shapes(seconds, triton), mixed_lengths(seconds), replicas(seconds)
     rate, limited, closed = ceiling()
     head = ["| what | measured | wanted | kept |", "|---|---|---|---|"]
     text = "\n".join([
         "# Performance of the service", "",
-        "Written by `./dev exec python3 tests/bench/service_report.py`: server, load tester and, where named, the engine in "
+        "Written by `./dev service --triton`: server, load tester and, where named, the engine in "
         f"process, on one machine over loopback. {cpu_name()}, {CORES} cores, {time.strftime('%Y-%m-%d')}. The kernels' own "
         "figures are in [ARCHITECTURE.md](../ARCHITECTURE.md#where-the-time-goes).", "",
         f"## B 1, lengths {LENGTHS}, D 768, H 12, f32", "", *head, *mixed, "",
         "Latency counts from the planned send. The generator runs on the same cores: what it uses is no server's to give.", "",
         "## Four clients, fixed shapes, f32", "",
-        "| shape | requests/s | p50 | p99 | tokens/s |", "|---|---|---|---|---|", *shapes, "",
+        "Triton serves the same layer from OpenVINO (PyTriton), measured just before with four tritonclients; x and y are raw "
+        "f32 in both.", "",
+        "| shape | requests/s | p50 | p99 | tokens/s | Triton's requests/s | kept |", "|---|---|---|---|---|---|---|", *shapes, "",
         "## Two replicas, B 1, T 128, D 768, H 12, f32", "", *head, *two, "",
         "## The load tester's own ceiling", "",
         f"A layer of next to no work (D 8, one token), open loop: {rate:.0f} calls/s with p99 below 20 ms"
