@@ -76,6 +76,8 @@ class Evaluator {
   std::vector<StageDeviation> Compare(const StageTensors& tensors) const;
   Deviation CompareY(const StageTensors& tensors) const;
   bool MayAgree(const StageTensors& sample) const;
+  struct RoundingEffect;
+  RoundingEffect EffectOnY(const StageTensors& ours, const StageTensors& exact) const;
   std::optional<Deviation> TryForm(const AuditCase& c);
   // The forms that rows without a key take in `c`.
   std::vector<EmptyRow> FormsOf(const AuditCase& c) const;
@@ -89,7 +91,7 @@ class Evaluator {
   std::list<std::pair<std::string, Projections>> projections_;
   StageTensors right_tensors_;
   std::vector<StageDeviation> stages_;
-  std::vector<int64_t> sample_;  // rows that are looked at first
+  std::vector<int64_t> furthest_, sample_;  // rows that are looked at first: one, then some
   bool right_has_empty_rows_ = false;
   double largest_y_ = 0.0, largest_bound_ = 0.0;
 };

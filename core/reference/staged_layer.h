@@ -84,6 +84,9 @@ class StagedLayer {
                    const std::vector<float>& weight, int64_t out_width) const;
   Bounded MultiplyInt8(const std::vector<double>& in, const std::vector<float>& weight,
                        int64_t out_width) const;
+  // [n, out_width]: the root of the sum of (in weight)^2 over the terms of each product.
+  static std::vector<double> RootsOfSquares(const std::vector<double>& in,
+                                            const std::vector<float>& weight, int64_t out_width);
   // stages_heads.cc
   void MakeHeads(const ReferenceInput& input, const Projections& projections,
                  const StageOptions& options, StageTensors* out) const;

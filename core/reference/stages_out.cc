@@ -88,20 +88,14 @@ void StagedLayer::ProjectOut(const ReferenceInput& input, const StageOptions& op
   out->y_rows = whole ? out->rows : options.rows;
   const std::vector<int64_t>& rows = out->y_rows;
   Bounded z = Concatenate(input, *out, rows);
-  const int64_t z_width = z_begin_.back(), d_out = spec_.d_out;
+  const int64_t d_out = spec_.d_out;
   if (plan_.skip_wo) {
     out->y = std::move(z);
   } else {
     out->y = Multiply(z.value, {}, matrices_->wo, d_out);
-    for (size_t row = 0; bounded() && row < rows.size(); ++row) {
-      for (int64_t o = 0; o < d_out; ++o) {
-        double carried = 0.0;
-        for (int64_t i = 0; i < z_width; ++i) {
-          const double w = static_cast<double>(matrices_->wo[Index(o * z_width + i)]);
-          carried += std::pow(z.bound[row * Index(z_width) + Index(i)] * w, 2);
-        }
-        out->y.bound[row * Index(d_out) + Index(o)] += std::sqrt(carried);
-      }
+    if (bounded()) {
+      const std::vector<double> carried = RootsOfSquares(z.bound, matrices_->wo, d_out);
+      for (size_t e = 0; e < carried.size(); ++e) out->y.bound[e] += carried[e];
     }
     std::vector<float> bias = matrices_->bo;
     for (float& b : bias) b *= static_cast<float>(plan_.bias_factor);

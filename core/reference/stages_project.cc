@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with weights: x W of q, k and v, and the same in int8.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/reference/stages.h"
@@ -8,41 +9,39 @@
 namespace headwise {
 namespace {
 
-constexpr int64_t kTokensAtOnce = 4;  // a row of weights is read once for so many
+constexpr int64_t kOutputsAtOnce = 16;  // their sums stay in registers
 
-struct Matrix {
-  std::vector<double> values;  // [in, out]
-  std::vector<double> scale;   // [out]; int8 only
+// s8 steps of a weight [out, in], and what a step of each output channel is worth.
+struct Steps {
+  std::vector<double> values;
+  std::vector<double> scale;  // [out]
 };
 
-Matrix Transposed(const std::vector<float>& weight, int64_t out_width) {
-  Matrix matrix;
-  const int64_t in_width = static_cast<int64_t>(weight.size()) / out_width;
-  matrix.values.resize(weight.size());
-  for (int64_t o = 0; o < out_width; ++o) {
-    for (int64_t i = 0; i < in_width; ++i) {
-      matrix.values[Index(i * out_width + o)] =
-          static_cast<double>(weight[Index(o * in_width + i)]);
-    }
-  }
-  return matrix;
-}
-
-// in [n, I] times matrix [I, O] and, where `squares` isn't null, the sums of squared terms.
-void MultiplyRows(const double* in, int64_t n, int64_t in_width, const double* matrix,
+// in [n, I] times weight [O, I] transposed and, where `squares` isn't null, the sums of squared
+// terms: [n, O] both. Terms are added in their order.
+template <typename Weight>
+void MultiplyRows(const double* in, int64_t n, int64_t in_width, const Weight* weight,
                   int64_t out_width, double* out, double* squares) {
-  for (int64_t first = 0; first < n; first += kTokensAtOnce) {
-    const int64_t end = std::min(n, first + kTokensAtOnce);
-    for (int64_t i = 0; i < in_width; ++i) {
-      const double* w = matrix + i * out_width;
-      for (int64_t t = first; t < end; ++t) {
-        const double x = in[t * in_width + i];
-        double* to = out + t * out_width;
-        for (int64_t o = 0; o < out_width; ++o) to[o] += x * w[o];
-        if (squares == nullptr) continue;
-        double* square = squares + t * out_width;
-        for (int64_t o = 0; o < out_width; ++o) square[o] += (x * w[o]) * (x * w[o]);
+  std::vector<double> block(Index(in_width * kOutputsAtOnce));  // [I, outputs at once]
+  for (int64_t first = 0; first < out_width; first += kOutputsAtOnce) {
+    const int64_t count = std::min(kOutputsAtOnce, out_width - first);
+    for (int64_t o = 0; o < count; ++o) {
+      for (int64_t i = 0; i < in_width; ++i) {
+        block[Index(i * kOutputsAtOnce + o)] =
+            static_cast<double>(weight[(first + o) * in_width + i]);
       }
+    }
+    for (int64_t t = 0; t < n; ++t) {
+      std::array<double, kOutputsAtOnce> sum{}, square{};
+      for (int64_t i = 0; i < in_width; ++i) {
+        const double x = in[t * in_width + i];
+        const double* w = block.data() + i * kOutputsAtOnce;
+        for (size_t o = 0; o < sum.size(); ++o) sum[o] += x * w[o];
+        if (squares == nullptr) continue;
+        for (size_t o = 0; o < sum.size(); ++o) square[o] += (x * w[o]) * (x * w[o]);
+      }
+      std::copy_n(sum.begin(), count, out + t * out_width + first);
+      if (squares != nullptr) std::copy_n(square.begin(), count, squares + t * out_width + first);
     }
   }
 }
@@ -61,26 +60,26 @@ double Quantised(double value, float scale) {
   return static_cast<double>(std::clamp(steps, -127.0f, 127.0f));
 }
 
-// Turns the matrix into s8 steps, with what a step of each output channel is worth.
-void QuantiseWeights(WeightScale way, int64_t in_width, int64_t out_width, Matrix* matrix) {
-  std::vector<double>& values = matrix->values;
-  matrix->scale.assign(Index(out_width), 1.0);
-  if (way == WeightScale::kNone) return;
+Steps QuantiseWeights(WeightScale way, const std::vector<float>& weight, int64_t out_width) {
+  const int64_t in_width = static_cast<int64_t>(weight.size()) / out_width;
+  Steps steps{{weight.begin(), weight.end()}, std::vector<double>(Index(out_width), 1.0)};
+  std::vector<double>& values = steps.values;
+  if (way == WeightScale::kNone) return steps;
   std::vector<float> by_input(Index(in_width));
   for (int64_t i = 0; i < in_width; ++i) {
-    by_input[Index(i)] = ScaleOf(Largest(values.data() + i * out_width, out_width));
+    by_input[Index(i)] = ScaleOf(Largest(values.data() + i, out_width, in_width));
   }
   const float whole = ScaleOf(Largest(values.data(), in_width * out_width));
   for (int64_t o = 0; o < out_width; ++o) {
-    float scale = ScaleOf(Largest(values.data() + o, in_width, out_width));
-    if (way == WeightScale::kTensor) scale = whole;
+    double* row = values.data() + o * in_width;
+    float scale = way == WeightScale::kTensor ? whole : ScaleOf(Largest(row, in_width));
     for (int64_t i = 0; i < in_width; ++i) {
-      double& value = values[Index(i * out_width + o)];
-      value = Quantised(value, way == WeightScale::kWrongAxis ? by_input[Index(i)] : scale);
+      row[i] = Quantised(row[i], way == WeightScale::kWrongAxis ? by_input[Index(i)] : scale);
     }
     if (way == WeightScale::kWrongAxis) scale = by_input[Index(std::min(o, in_width - 1))];
-    matrix->scale[Index(o)] = static_cast<double>(scale);
+    steps.scale[Index(o)] = static_cast<double>(scale);
   }
+  return steps;
 }
 
 double Wrapped16(double sum) {
@@ -102,8 +101,7 @@ Bounded StagedLayer::MultiplyInt8(const std::vector<double>& in, const std::vect
                                   int64_t out_width) const {
   const int64_t in_width = static_cast<int64_t>(weight.size()) / out_width;
   const int64_t n = static_cast<int64_t>(in.size()) / in_width;
-  Matrix matrix = Transposed(weight, out_width);
-  QuantiseWeights(plan_.weight_scale, in_width, out_width, &matrix);
+  const Steps weights = QuantiseWeights(plan_.weight_scale, weight, out_width);
   std::vector<double> steps = in;
   std::vector<double> scales(Index(n), 1.0);
   const float batch = ScaleOf(Largest(in.data(), n * in_width));
@@ -116,13 +114,13 @@ Bounded StagedLayer::MultiplyInt8(const std::vector<double>& in, const std::vect
   }
   Bounded out;
   out.value.assign(Index(n * out_width), 0.0);
-  MultiplyRows(steps.data(), n, in_width, matrix.values.data(), out_width, out.value.data(),
+  MultiplyRows(steps.data(), n, in_width, weights.values.data(), out_width, out.value.data(),
                nullptr);
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t o = 0; o < out_width; ++o) {
       double& value = out.value[Index(t * out_width + o)];
       if (plan_.wrap16) value = Wrapped16(value);
-      value *= scales[Index(t)] * matrix.scale[Index(o)];
+      value *= scales[Index(t)] * weights.scale[Index(o)];
     }
   }
   if (bounded()) {
@@ -144,11 +142,10 @@ Bounded StagedLayer::Multiply(const std::vector<double>& in, const std::vector<i
     return MultiplyInt8(from, weight, out_width);
   }
   const int64_t n = static_cast<int64_t>(from.size()) / in_width;
-  Matrix matrix = Transposed(weight, out_width);
   Bounded out;
   out.value.assign(Index(n * out_width), 0.0);
   if (bounded()) out.bound.assign(out.value.size(), 0.0);
-  MultiplyRows(from.data(), n, in_width, matrix.values.data(), out_width, out.value.data(),
+  MultiplyRows(from.data(), n, in_width, weight.data(), out_width, out.value.data(),
                bounded() ? out.bound.data() : nullptr);
   for (size_t e = 0; e < out.bound.size(); ++e) {
     const double root = std::sqrt(out.bound[e]);
@@ -166,12 +163,10 @@ Bounded StagedLayer::Multiply(const std::vector<double>& in, const std::vector<i
     x_step[Index(t)] = static_cast<double>(ScaleOf(Largest(x, in_width)));
   }
   for (int64_t o = 0; o < out_width; ++o) {
+    const std::vector<double> w(weight.begin() + o * in_width, weight.begin() + (o + 1) * in_width);
     double w_norm = 0.0;
-    for (int64_t i = 0; i < in_width; ++i) {
-      w_norm += std::pow(matrix.values[Index(i * out_width + o)], 2);
-    }
-    const double step =
-        static_cast<double>(ScaleOf(Largest(matrix.values.data() + o, in_width, out_width)));
+    for (const double each : w) w_norm += each * each;
+    const double step = static_cast<double>(ScaleOf(Largest(w.data(), in_width)));
     for (int64_t t = 0; t < n; ++t) {
       out.bound[Index(t * out_width + o)] +=
           2.0 *
@@ -179,6 +174,17 @@ Bounded StagedLayer::Multiply(const std::vector<double>& in, const std::vector<i
     }
   }
   return out;
+}
+
+std::vector<double> StagedLayer::RootsOfSquares(const std::vector<double>& in,
+                                                const std::vector<float>& weight,
+                                                int64_t out_width) {
+  const int64_t in_width = static_cast<int64_t>(weight.size()) / out_width;
+  const int64_t n = static_cast<int64_t>(in.size()) / in_width;
+  std::vector<double> sums(Index(n * out_width)), roots(sums.size());
+  MultiplyRows(in.data(), n, in_width, weight.data(), out_width, sums.data(), roots.data());
+  for (double& root : roots) root = std::sqrt(root);
+  return roots;
 }
 
 Projections StagedLayer::Project(const ReferenceInput& input,
