@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <random>
 #include <string>
@@ -110,29 +111,51 @@ TEST(Fault, KillingADownloadLeavesNoHalfFile) {
   }
 }
 
-TEST(Fault, KillingLoadsAndUploadsLeavesNothing) {
+absl::Status LoadMiniLm(client::Client* client) {
+  v1::LoadLayerRequest request;
+  request.set_name("layer");
+  request.set_replace(true);
+  request.set_checkpoint("data/minilm");
+  request.set_layer("0");
+  return client->LoadLayer(request).status();
+}
+
+// Kills a server while `bring` gives it a layer over and over: the next one knows nothing of it,
+// and its folder holds nothing.
+void KillWhileALayerComes(const std::function<absl::Status(client::Client*)>& bring) {
   const TempDir dir;
   std::mt19937 random(6);
   for (int round = 0; round < 4; ++round) {
     ServerProcess server({"--save-dir", dir.path()});
     const auto client = ConnectTo(server);
     EXPECT_TRUE(client->ListLayers()->layers().empty());
-    auto bringing = std::async(std::launch::async, [&] {
-      for (int i = 0; i < 50; ++i) {
-        v1::LoadLayerRequest request;
-        request.set_name("layer");
-        request.set_replace(true);
-        request.set_checkpoint("data/minilm");
-        request.set_layer("0");
-        if (!client->LoadLayer(request).ok()) return;
-      }
+    auto last = std::async(std::launch::async, [&] {
+      absl::Status status;
+      for (int i = 0; i < 1000 && status.ok(); ++i) status = bring(client.get());
+      return status;
     });
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
     server.Signal(SIGKILL);
     EXPECT_EQ(server.WaitForExit(10.0), 128 + SIGKILL);
-    bringing.get();
+    EXPECT_TRUE(absl::IsUnavailable(last.get()));  // the kill met one under way
     EXPECT_THAT(FilesIn(dir.path()), IsEmpty());
   }
+}
+
+TEST(Fault, KillingALoadLeavesNothing) { KillWhileALayerComes(LoadMiniLm); }
+
+TEST(Fault, KillingAnUploadLeavesNothing) {
+  const TempDir saved;
+  ServerProcess source;
+  UploadRandomLayer(ConnectTo(source).get(), "layer", 2 * kWidth, kHeads);
+  const std::string file = saved.Path("layer.safetensors");
+  ASSERT_EQ(source.Headwise({"save", "layer", "--output", file}).exit_code, 0);
+  KillWhileALayerComes([&](client::Client* client) {
+    client::UploadTarget target;
+    target.name = "layer";
+    target.replace = true;
+    return client->UploadSavedLayer(file, target).status();
+  });
 }
 
 TEST(Fault, AFullDiskRefusesTheSaveAndKeepsTheOldFile) {
