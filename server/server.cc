@@ -149,7 +149,9 @@ absl::Status ServerImpl::BindGrpc() {
       Security::Create(options_, [this](const absl::Status& why) { metrics_.RecordDenied(why); });
   if (!security.ok()) return security.status();
   security_ = *std::move(security);
-  quota_.Resize(static_cast<size_t>(options_.request_budget_bytes));
+  // Messages on their way in are copied once as they are parsed, and count as requests from then
+  // on.
+  quota_.Resize(static_cast<size_t>(options_.request_budget_bytes / 2));
   const FrontParts parts{&options_, security_.get(), &startup_,
                          &health_,  &quota_,         &oip_statistics_};
   Services services = services_;

@@ -36,10 +36,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kWidth = 64, kHeads = 4;
 
-// What the process may grow by, in request budgets: gRPC's buffers and what requests hold are two
-// counts of the budget, and messages are copied once as they are parsed.
-constexpr int64_t kMostBudgets = 4;
-
 // A caller who minds their own business all the while. None of their calls may fail for good.
 class Bystander {
  public:
@@ -128,7 +124,8 @@ TEST_F(Door, ACompressedBombIsRefusedUnopened) {
 }
 
 TEST_F(Door, AMessageFarOverTheLimitStaysWithinTheBudget) {
-  // gRPC takes a message in before it looks at its size; the quota is what stops it.
+  // gRPC takes a message in before it looks at its size; its quota, half of the budget, is what
+  // stops it. The allocator needs as much again.
   constexpr int64_t kBudget = 64 * kMiB;
   Open({"--max-message-bytes", "4MiB", "--request-budget-bytes", "64MiB"});
   const Bystander bystander(*server_);
@@ -144,11 +141,12 @@ TEST_F(Door, AMessageFarOverTheLimitStaysWithinTheBudget) {
   }
   RecordProperty("peak_growth_mib",
                  static_cast<int>((server_->PeakResidentBytes() - before) / kMiB));
-  EXPECT_LE(server_->PeakResidentBytes(), before + kMostBudgets * kBudget);
+  EXPECT_LE(server_->PeakResidentBytes(), before + kBudget + kBudget / 4);
   ExpectResidentFallsTo(before + 64 * kMiB);
 }
 
 TEST_F(Door, ManyLargeMessagesAtOnceStayWithinTheBudget) {
+  // What requests hold, and what gRPC and the allocator add while more arrive.
   constexpr int64_t kBudget = 128 * kMiB;
   Open({"--request-budget-bytes", "128MiB"});
   const int64_t before = server_->ResidentBytes();
@@ -170,7 +168,7 @@ TEST_F(Door, ManyLargeMessagesAtOnceStayWithinTheBudget) {
   }
   RecordProperty("peak_growth_mib",
                  static_cast<int>((server_->PeakResidentBytes() - before) / kMiB));
-  EXPECT_LE(server_->PeakResidentBytes(), before + kMostBudgets * kBudget);
+  EXPECT_LE(server_->PeakResidentBytes(), before + 2 * kBudget + kBudget / 4);
   EXPECT_TRUE(
       ConnectTo(*server_)->Forward(MakeForwardRequest("layer", RandomFloats(kWidth, 1), {1})).ok());
   ExpectResidentFallsTo(before + 64 * kMiB);
