@@ -2,6 +2,7 @@
 #include "client/html_chart.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@ namespace {
 // The page's own variables, so that both light and dark have theirs.
 constexpr const char* kColours[] = {"var(--bar)", "var(--more)", "var(--leaf)", "var(--gold)"};
 
+constexpr double kEdge = 0.07;  // of the width: half of the longest text on a phone
 constexpr int kLeft = 76, kTop = 10, kBottom = 230, kHeight = 256;
 
 }  // namespace
@@ -51,25 +53,25 @@ std::string HtmlChart(const std::string& id, const Chart& chart, const std::stri
   for (const Chart::Series& series : chart.series) {
     for (const auto& point : series.points) largest = std::max(largest, point.second);
   }
-  if (largest <= 0) largest = 1;
+  const Scale scale = ScaleFor(largest);
   const double first = chart.x_ticks.front().at;
   const double span = std::max(1e-12, chart.x_ticks.back().at - first);
   const auto share_of = [&](double x) { return std::clamp((x - first) / span, 0.0, 1.0); };
-  const auto y_of = [&](double y) { return kBottom - (kBottom - kTop) * y / largest; };
+  const auto y_of = [&](double y) { return kBottom - (kBottom - kTop) * y / scale.top; };
 
   std::string names, area;
-  for (int tick = 0; tick <= 4; ++tick) {
-    const double value = largest * tick / 4;
+  const int y_ticks = static_cast<int>(std::lround(scale.top / scale.step));
+  for (int tick = 0; tick <= y_ticks; ++tick) {
+    const double value = scale.step * tick;
     absl::StrAppend(&names,
                     SvgText(absl::StrCat(kLeft - 6), y_of(value) + 4, "end", chart.y_text(value)));
     absl::StrAppend(&area, SvgLine("axis", "0", y_of(value), "100%", y_of(value)));
   }
   for (const Chart::Tick& tick : chart.x_ticks) {
     // The outer ones lean inwards, where there is room.
-    const char* anchor = &tick == &chart.x_ticks.front()  ? "start"
-                         : &tick == &chart.x_ticks.back() ? "end"
-                                                          : "middle";
-    absl::StrAppend(&area, SvgText(Percentage(share_of(tick.at)), kBottom + 18, anchor, tick.text));
+    const double share = share_of(tick.at);
+    const char* anchor = share < kEdge ? "start" : share > 1 - kEdge ? "end" : "middle";
+    absl::StrAppend(&area, SvgText(Percentage(share), kBottom + 18, anchor, tick.text));
   }
   // Points are numbers, not percentages: their picture is stretched to the area's width, the pen
   // isn't.
@@ -79,6 +81,7 @@ std::string HtmlChart(const std::string& id, const Chart& chart, const std::stri
                         kHeight, kHeight);
   std::vector<std::string> keys;
   for (size_t i = 0; i < chart.series.size(); ++i) {
+    keys.push_back(chart.series[i].name);
     std::vector<std::string> points;
     for (const auto& [x, y] : chart.series[i].points) {
       points.push_back(absl::StrFormat("%.1f,%.1f", 1000 * share_of(x), y_of(y)));
@@ -87,7 +90,6 @@ std::string HtmlChart(const std::string& id, const Chart& chart, const std::stri
                           "<polyline style=\"fill:none;stroke:%s;stroke-width:2\" "
                           "vector-effect=\"non-scaling-stroke\" points=\"%s\"/>",
                           SeriesColour(i), absl::StrJoin(points, " "));
-    keys.push_back(chart.series[i].name);
   }
   area += "</svg>";
   return Figure(id, absl::StrCat(Plot(kLeft, kHeight, names, area), ColourKeys(keys)), caption);

@@ -15,7 +15,7 @@
 namespace headwise::client {
 namespace {
 
-std::string TimeTick(double ns) { return HumanMicros(ns / 1000); }
+std::string TimeTick(double ns) { return ns == 0 ? "0" : HumanMicros(ns / 1000); }
 std::string RateTick(double per_s) { return absl::StrFormat("%.4g/s", per_s); }
 
 // Latency over the share of calls that are faster, which is stretched towards 1: each nine of it
@@ -43,8 +43,10 @@ std::string Spectrum(const LoadReport& report) {
                                                    {0.99, "99 %"},      {0.999, "99.9 %"},
                                                    {0.9999, "99.99 %"}, {0.99999, "99.999 %"}};
   chart.x_ticks.push_back({0, "0"});
+  constexpr double kRoomForAll = 0.6;
   for (const auto& [share, text] : kTicks) {
-    if (-std::log10(1 - share) < nines) chart.x_ticks.push_back({-std::log10(1 - share), text});
+    const double at = -std::log10(1 - share);
+    if (at < nines - kRoomForAll) chart.x_ticks.push_back({at, text});
   }
   chart.x_ticks.push_back({nines, "all"});
   return HtmlChart("spectrum", chart,
@@ -73,9 +75,11 @@ std::vector<TimedWindow> AllWindows(const LoadReport& report) {
 std::vector<Chart::Tick> TimeTicks(const std::vector<TimedWindow>& windows) {
   std::vector<Chart::Tick> ticks;
   const double end = windows.back().middle_s + windows.back().seconds / 2;
-  for (int i = 0; i <= 5; ++i) {
-    ticks.push_back({end * i / 5, absl::StrFormat("%.3g s", end * i / 5)});
+  const double step = ScaleFor(end).step;
+  for (int i = 0; i * step <= end; ++i) {
+    ticks.push_back({i * step, absl::StrFormat("%g s", i * step)});
   }
+  if (ticks.back().at < end) ticks.push_back({end, ""});
   return ticks;
 }
 
@@ -100,6 +104,8 @@ std::string OverTime(const LoadReport& report) {
     }
     latency.series[3].points.emplace_back(middle_s, static_cast<double>(window->latency.max_ns()));
   }
+  // Windows of too few calls have no high percentile.
+  std::erase_if(latency.series, [](const Chart::Series& series) { return series.points.empty(); });
   return absl::StrCat(
       HtmlChart("throughput", rate, "Answers over time, by when they came"),
       HtmlChart("latency", latency, "Latency over time, by when the calls were planned"));
@@ -115,8 +121,8 @@ std::string Split(const LoadReport& report) {
   const double queue = std::min(service, total.queue.mean_ns());
   const double compute = std::min(service - queue, total.compute.mean_ns());
   const std::pair<const char*, double> kParts[] = {
-      {"queue", queue},
       {"send delay", latency - service},
+      {"queue", queue},
       {"compute", compute},
       {"network and the rest", service - queue - compute}};
   std::string svg = "<svg width=\"100%\" height=\"28\">";

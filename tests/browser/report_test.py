@@ -128,6 +128,13 @@ class Reports(unittest.TestCase):
     def test_cumulative(self):
         self.check(self.report("ablate", "s", "--sweep", "cumulative"), {"effects": 9})
 
+    def test_load(self):
+        page = self.folder / "load.html"
+        subprocess.run([BIN / "headwise-load", "m", "--server", self.address, "--rate", "200", "--duration", "3s",
+                        "--lengths", "uniform:16-64", "--html", page], capture_output=True, check=True)
+        self.check(page.read_text(encoding="utf-8"),
+                   {"spectrum": 2, "throughput": 2, "latency": 2, "split": 4, "percentiles": 35})
+
     def test_a_broken_page_is_noticed(self):
         """The measurements see what they are there for."""
         page = self.report("ablate", "m", "--sweep", "leave-one-out")
