@@ -7,8 +7,8 @@
 
 Each line of the input asks for one measurement: a whole self-attention layer (q, k, v projections, attention, output
 projection, biases, no mask) or, with core, attention alone on ready q, k, v; shape is B, T, D, H. Each line of the
-output answers one: {"onnxruntime": MS, "openvino": MS, "torch": MS}, the least of several runs; peers that aren't
-installed or can't do it are absent.
+output answers one: {"onnxruntime": MS, "openvino": MS, "torch": MS, "torch_module": MS}, the least of several runs; peers
+that aren't installed or can't do it are absent.
 """
 import argparse
 import json
@@ -36,30 +36,59 @@ def best_ms(run, seconds):
 
 
 def torch_layer(shape, dtype, core, threads):
-    import torch
+    """Projections and scaled_dot_product_attention, as most models call it."""
     from torch.nn import functional
 
     b, t, d, h = shape
-    number = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
-    torch.set_num_threads(threads)
     if core:
-        q, k, v = (torch.randn(b, h, t, d // h).to(number) for _ in range(3))
-        run = lambda: functional.scaled_dot_product_attention(q, k, v)
-    else:
-        layer = torch.nn.MultiheadAttention(d, h, batch_first=True, dtype=number).eval()
-        x = torch.randn(b, t, d).to(number)
+        q, k, v = (torch_numbers(dtype, threads, b, h, t, d // h) for _ in range(3))
+        return without_gradients(lambda: functional.scaled_dot_product_attention(q, k, v))
+    layer, x = torch_module(shape, dtype), torch_numbers(dtype, threads, b, t, d)
 
-        def run():
-            qkv = functional.linear(x, layer.in_proj_weight, layer.in_proj_bias)
-            q, k, v = qkv.view(b, t, 3, h, d // h).permute(2, 0, 3, 1, 4)
-            z = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
-            return functional.linear(z, layer.out_proj.weight, layer.out_proj.bias)
+    def run():
+        qkv = functional.linear(x, layer.in_proj_weight, layer.in_proj_bias)
+        q, k, v = qkv.view(b, t, 3, h, d // h).permute(2, 0, 3, 1, 4)
+        z = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
+        return functional.linear(z, layer.out_proj.weight, layer.out_proj.bias)
 
-    def without_gradients():
+    return without_gradients(run)
+
+
+def torch_module_layer(shape, dtype, core, threads):
+    """nn.MultiheadAttention itself, whose fast path is code of its own."""
+    if core:
+        return None
+    layer, x = torch_module(shape, dtype), torch_numbers(dtype, threads, *shape[:3])
+    return without_gradients(lambda: layer(x, x, x, need_weights=False))
+
+
+def torch_dtype(dtype):
+    import torch
+
+    return {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+
+
+def torch_module(shape, dtype):
+    import torch
+
+    return torch.nn.MultiheadAttention(shape[2], shape[3], batch_first=True, dtype=torch_dtype(dtype)).eval()
+
+
+def torch_numbers(dtype, threads, *shape):
+    import torch
+
+    torch.set_num_threads(threads)
+    return torch.randn(*shape).to(torch_dtype(dtype))
+
+
+def without_gradients(run):
+    import torch
+
+    def inside():
         with torch.inference_mode():
             run()
 
-    return without_gradients
+    return inside
 
 
 def onnxruntime_layer(shape, dtype, core, threads):
@@ -118,7 +147,8 @@ def openvino_layer(shape, dtype, core, threads):
     return lambda: request.infer(feed, share_inputs=True, share_outputs=True)
 
 
-PEERS = {"onnxruntime": onnxruntime_layer, "openvino": openvino_layer, "torch": torch_layer}
+PEERS = {"onnxruntime": onnxruntime_layer, "openvino": openvino_layer, "torch": torch_layer,
+         "torch_module": torch_module_layer}
 
 
 class Peers:
