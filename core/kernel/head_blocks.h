@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the columns of q, k and v are cut into blocks: whole heads, about 64 columns each.
+// How the columns of q, k and v are cut into blocks of whole heads: 64 columns, or as many more as
+// leave the fewest lanes unused.
 #ifndef HEADWISE_CORE_KERNEL_HEAD_BLOCKS_H_
 #define HEADWISE_CORE_KERNEL_HEAD_BLOCKS_H_
 
