@@ -198,6 +198,10 @@ absl::Status CheckNorms(const LayerSpec& spec) {
     status.Update(
         Invalid("qk_norm.span", "must be HEADS or WIDTH where heads differ in dk", "HEAD"));
   }
+  if (norm.span == QkNormSpan::kWidth && norm.kind == NormKind::kLayerNorm) {
+    status.Update(absl::UnimplementedError(
+        "qk_norm.kind: must be RMS or RMS_PLUS_ONE with the span WIDTH; was LAYER_NORM"));
+  }
   return status;
 }
 

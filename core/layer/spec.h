@@ -59,7 +59,7 @@ struct RopeSpec {
 // Of q and k before RoPE, with weights w (LayerMatrices): RMS x / rms * w, RMS_PLUS_ONE
 // x / rms * (1 + w), LAYER_NORM (x - mean) / std * w + bias, where rms and std are square roots of
 // a mean plus epsilon. Span: HEAD one weight row [dk] for all heads, HEADS a row for each head,
-// WIDTH one norm over the whole projected width.
+// WIDTH one norm over the whole projected width, which can't be LAYER_NORM.
 struct QkNormSpec {
   NormKind kind = NormKind::kRms;
   QkNormSpan span = QkNormSpan::kHead;
@@ -127,7 +127,8 @@ struct LayerSpec {
 // Fills the defaults in and checks every rule: sizes positive, H a multiple of G (or a map given),
 // widths divide or are given, map and ids in range, equal widths within a group, RoPE dims even and
 // <= dk with what its scaling needs, window >= 1 where causal, finite scale, orientation declared,
-// as many slopes and gates as heads. INVALID_ARGUMENT "field: rule; was VALUE".
+// as many slopes and gates as heads. INVALID_ARGUMENT "field: rule; was VALUE"; UNIMPLEMENTED
+// likewise for LAYER_NORM over a whole width.
 absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec);
 
 }  // namespace headwise

@@ -54,8 +54,7 @@ void AddRandomSettings(std::mt19937* generator, LayerSpec* spec) {
   if (equal && pick(0, 3) == 0) {
     QkNormSpec& norm = spec->qk_norm.emplace();
     norm.span = static_cast<QkNormSpan>(pick(0, 2));
-    norm.kind =
-        norm.span == QkNormSpan::kWidth ? NormKind::kRms : static_cast<NormKind>(pick(0, 2));
+    norm.kind = static_cast<NormKind>(pick(0, norm.span == QkNormSpan::kWidth ? 1 : 2));
     norm.epsilon = 0.1;
   }
 }

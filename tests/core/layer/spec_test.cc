@@ -312,6 +312,17 @@ TEST(Spec, QkNorms) {
   EXPECT_TRUE(Refusal(spec).ok());
 }
 
+// The kernels know no mean over all heads.
+TEST(Spec, ALayerNormOverTheWholeWidthIsNotCarriedOut) {
+  LayerSpec spec = BasicSpec(12, 2);
+  spec.qk_norm = QkNormSpec{.kind = NormKind::kLayerNorm, .span = QkNormSpan::kWidth};
+  EXPECT_EQ(Refusal(spec),
+            absl::UnimplementedError(
+                "qk_norm.kind: must be RMS or RMS_PLUS_ONE with the span WIDTH; was LAYER_NORM"));
+  spec.qk_norm->kind = NormKind::kRmsPlusOne;
+  EXPECT_TRUE(Refusal(spec).ok());
+}
+
 TEST(Spec, PreNorm) {
   LayerSpec spec = BasicSpec(12, 2);
   spec.pre_norm = PreNormSpec{NormKind::kLayerNorm, 0.0};
