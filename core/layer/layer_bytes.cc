@@ -21,6 +21,10 @@ CountShape ShapeOf(const LayerSpec& spec, const LayerVectors& vectors) {
   shape.k_bias = !vectors.bk.empty();
   shape.v_bias = !vectors.bv.empty();
   shape.o_bias = !vectors.bo.empty();
+  shape.q_statistic_rows = spec.q_statistic_rows();
+  shape.k_statistic_rows = spec.k_statistic_rows();
+  shape.q_statistic_bias = !vectors.bq_statistic.empty();
+  shape.k_statistic_bias = !vectors.bk_statistic.empty();
   return shape;
 }
 
