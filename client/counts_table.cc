@@ -57,8 +57,9 @@ std::string ParameterTable(CountBook* book, const Terminal& terminal) {
                {"without bias", Align::kRight},
                {"with bias", Align::kRight},
                {"convention"}});
-  for (const char* matrix : {"q", "k", "v", "o"}) {
+  for (const char* matrix : {"q", "k", "v", "o", "q_statistic", "k_statistic"}) {
     const std::string id = absl::StrCat("parameters_", matrix);
+    if (!book->Has(id)) continue;
     const std::string both = id + "_with_bias";
     table.Add({absl::StrCat("W_", matrix), book->Take(id), book->Take(both),
                WithoutPrefix(book->Convention(both), absl::StrCat("W_", matrix, ": "))});
@@ -76,13 +77,20 @@ std::string WorkTable(CountBook* book, const Terminal& terminal) {
                {"MACs causal", Align::kRight},
                {"FLOPs causal", Align::kRight},
                {"convention"}});
-  constexpr const char* kStages[][2] = {
-      {"project q", "q"},       {"project k", "k"},   {"project v", "v"}, {"scores q.k", "scores"},
-      {"values p.v", "values"}, {"project out", "o"}, {"all", ""}};
+  constexpr const char* kStages[][2] = {{"project q", "q"},
+                                        {"project k", "k"},
+                                        {"project v", "v"},
+                                        {"statistic of q", "q_statistic"},
+                                        {"statistic of k", "k_statistic"},
+                                        {"scores q.k", "scores"},
+                                        {"values p.v", "values"},
+                                        {"project out", "o"},
+                                        {"all", ""}};
   for (const auto& [title, stage] : kStages) {
-    const bool pairs = std::string(stage).size() != 1;
-    std::vector<std::string> cells = {title};
     const std::string joint = *stage == '\0' ? "" : "_";
+    const bool pairs = book->Has(absl::StrCat("macs", joint, stage, "_dense"));
+    if (!pairs && !book->Has(absl::StrCat("macs_", stage))) continue;
+    std::vector<std::string> cells = {title};
     for (const char* kind : {"dense", "causal"}) {
       for (const char* unit : {"macs", "flops"}) {
         cells.push_back(

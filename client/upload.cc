@@ -182,12 +182,30 @@ absl::Status DescribeTensors(const TensorSource& source, const std::vector<std::
 
 std::vector<std::string> SpecTensorNames(const v1::TensorNames& names) {
   std::vector<std::string> list;
-  for (const std::string* name :
-       {&names.q(),           &names.k(),           &names.v(),        &names.qkv(),
-        &names.o(),           &names.q_bias(),      &names.k_bias(),   &names.v_bias(),
-        &names.qkv_bias(),    &names.o_bias(),      &names.q_norm(),   &names.k_norm(),
-        &names.q_norm_bias(), &names.k_norm_bias(), &names.sinks(),    &names.position_bias(),
-        &names.kv(),          &names.kv_bias(),     &names.pre_norm(), &names.pre_norm_bias()}) {
+  for (const std::string* name : {&names.q(),
+                                  &names.k(),
+                                  &names.v(),
+                                  &names.qkv(),
+                                  &names.o(),
+                                  &names.q_bias(),
+                                  &names.k_bias(),
+                                  &names.v_bias(),
+                                  &names.qkv_bias(),
+                                  &names.o_bias(),
+                                  &names.q_norm(),
+                                  &names.k_norm(),
+                                  &names.q_norm_bias(),
+                                  &names.k_norm_bias(),
+                                  &names.sinks(),
+                                  &names.position_bias(),
+                                  &names.kv(),
+                                  &names.kv_bias(),
+                                  &names.pre_norm(),
+                                  &names.pre_norm_bias(),
+                                  &names.q_statistic(),
+                                  &names.k_statistic(),
+                                  &names.q_statistic_bias(),
+                                  &names.k_statistic_bias()}) {
     if (!name->empty()) list.push_back(*name);
   }
   for (const auto* heads : {&names.q_norm_heads(), &names.k_norm_heads()}) {

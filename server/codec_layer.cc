@@ -13,12 +13,13 @@ namespace {
 // LayerTensor.Role numbers the roles from 1 in TensorRole's order.
 constexpr int kFirstRole = v1::LayerTensor::Q_WEIGHT;
 static_assert(static_cast<int>(TensorRole::kOBias) + kFirstRole == v1::LayerTensor::O_BIAS);
-static_assert(static_cast<int>(TensorRole::kPreNormBias) + kFirstRole ==
-              v1::LayerTensor::PRE_NORM_BIAS);
+static_assert(static_cast<int>(TensorRole::kKStatisticBias) + kFirstRole ==
+              v1::LayerTensor::K_STATISTIC_BIAS);
 
 // Whether in and out could be told apart only by a declared orientation.
 bool IsWeight(TensorRole role) {
-  return role <= TensorRole::kOWeight || role == TensorRole::kKvWeight;
+  return role <= TensorRole::kOWeight || role == TensorRole::kKvWeight ||
+         role == TensorRole::kQStatistic || role == TensorRole::kKStatistic;
 }
 
 void EncodeTensor(const LayerTensorInfo& tensor, v1::Orientation orientation,
@@ -59,6 +60,12 @@ constexpr NamedRole kNamedRoles[] = {
     {TensorRole::kPreNorm, &v1::TensorNames::pre_norm, &v1::TensorNames::mutable_pre_norm},
     {TensorRole::kPreNormBias, &v1::TensorNames::pre_norm_bias,
      &v1::TensorNames::mutable_pre_norm_bias},
+    {TensorRole::kQStatistic, &v1::TensorNames::q_statistic, &v1::TensorNames::mutable_q_statistic},
+    {TensorRole::kKStatistic, &v1::TensorNames::k_statistic, &v1::TensorNames::mutable_k_statistic},
+    {TensorRole::kQStatisticBias, &v1::TensorNames::q_statistic_bias,
+     &v1::TensorNames::mutable_q_statistic_bias},
+    {TensorRole::kKStatisticBias, &v1::TensorNames::k_statistic_bias,
+     &v1::TensorNames::mutable_k_statistic_bias},
 };
 
 }  // namespace

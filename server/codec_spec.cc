@@ -78,6 +78,8 @@ absl::Status DecodeQkNorm(const v1::QkNormSpec& wire, QkNormSpec* norm) {
   status.Update(DecodeEnum(wire.span(), v1::QkNormSpec::HEAD, v1::QkNormSpec::WIDTH, "qk_norm.span",
                            &norm->span));
   norm->epsilon = wire.epsilon();
+  norm->q_statistic_rows = wire.q_statistic_rows();
+  norm->k_statistic_rows = wire.k_statistic_rows();
   return status;
 }
 
@@ -119,6 +121,8 @@ void EncodeQkNorm(const QkNormSpec& norm, v1::QkNormSpec* wire) {
   wire->set_span(
       static_cast<v1::QkNormSpec::Span>(static_cast<int>(norm.span) + v1::QkNormSpec::HEAD));
   wire->set_epsilon(norm.epsilon);
+  wire->set_q_statistic_rows(static_cast<uint32_t>(norm.q_statistic_rows));
+  wire->set_k_statistic_rows(static_cast<uint32_t>(norm.k_statistic_rows));
 }
 
 void EncodePositionBias(const PositionBiasSpec& bias, v1::PositionBiasSpec* wire) {

@@ -40,6 +40,13 @@ std::string LayerLine(const ExerciseSource& source) {
                       widths(layout.q), ", dv ", widths(layout.z));
 }
 
+// What a norm over the whole width counts beside the heads; empty where there is nothing.
+std::string StatisticText(const v1::QkNormSpec& norm) {
+  if (norm.q_statistic_rows() == 0 && norm.k_statistic_rows() == 0) return "";
+  return absl::StrCat("; rows of pruned heads in the norm's statistic: ", norm.q_statistic_rows(),
+                      " of q, ", norm.k_statistic_rows(), " of k");
+}
+
 std::vector<double> Doubles(const Shape& shape) { return {shape.begin(), shape.end()}; }
 
 // What a shape becomes by each usual slip.
@@ -116,8 +123,9 @@ std::string WorkedCount(const v1::LayerDetails& details, const v1::Count& count)
   const bool work = unit == "macs" || unit == "flops";
   std::vector<std::string> parts;
   if (work && (pairs == "_dense" || pairs == "_causal")) {
-    for (const std::string part : {"q", "k", "v", "o", "scores", "values"}) {
-      const bool by_pair = part.size() > 1;
+    for (const std::string part :
+         {"q", "k", "v", "o", "q_statistic", "k_statistic", "scores", "values"}) {
+      const bool by_pair = part == "scores" || part == "values";
       const v1::Count* stage =
           FindCount(details, absl::StrCat(unit, "_", part, by_pair ? pairs : ""));
       if (stage != nullptr) parts.push_back(absl::StrCat(part, " ", Grouped(stage->value())));
@@ -176,10 +184,11 @@ absl::StatusOr<Exercise> MakeCostExercise(ExerciseSource* source) {
   }
   const double value = static_cast<double>(asked->value());
   const v1::Count* biased = FindCount(details, "parameters_with_bias");
-  exercise.question = absl::StrCat(
-      LayerLine(*source), "; biases: ", biased == nullptr ? "unknown" : biased->convention(),
-      ".\nB ", request.batch(), " sequences of T ", request.queries(),
-      " tokens, which are the keys too. How many: ", ask.words, "?\n");
+  exercise.question =
+      absl::StrCat(LayerLine(*source), StatisticText(details.spec().qk_norm()),
+                   "; biases: ", biased == nullptr ? "unknown" : biased->convention(), ".\nB ",
+                   request.batch(), " sequences of T ", request.queries(),
+                   " tokens, which are the keys too. How many: ", ask.words, "?\n");
   exercise.numbers = {value};
   exercise.answer_form = "one whole number";
   for (const v1::Count& count : details.counts()) {

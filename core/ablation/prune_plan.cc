@@ -253,7 +253,8 @@ PruneErrors HeldOutErrors(const Folds& folds, const std::vector<SweepUnit>& unit
   return {relative(ungated), relative(gated), relative(folded), relative(both)};
 }
 
-// Without biases; FLOPs of a dense forward, a key/value head's only where none uses it any more.
+// Without biases; FLOPs of a dense forward, a key/value head's only where none uses it any more. A
+// norm over the whole width goes on computing the rows of q and k that go.
 void CountSavings(const LayerSpec& spec, const std::vector<size_t>& dropped, const PruneSums& sums,
                   PruneStep* step) {
   std::set<int64_t> used;
@@ -262,14 +263,15 @@ void CountSavings(const LayerSpec& spec, const std::vector<size_t>& dropped, con
       used.insert(spec.query_to_kv[r]);
     }
   }
+  const bool rows_stay = spec.qk_norm.has_value() && spec.qk_norm->span == QkNormSpan::kWidth;
   for (const size_t r : dropped) {
-    const int64_t own = spec.d_model * spec.dk[r] + spec.dv[r] * spec.d_out;
+    const int64_t own = (rows_stay ? 0 : spec.d_model * spec.dk[r]) + spec.dv[r] * spec.d_out;
     step->parameters_saved += own;
     step->flops_saved += 2 * (sums.queries * own + sums.pairs * (spec.dk[r] + spec.dv[r]));
   }
   for (int64_t g = 0; g < spec.kv_heads; ++g) {
     if (used.contains(g)) continue;
-    const int64_t own = spec.d_memory * (spec.kv_dk(g) + spec.kv_dv(g));
+    const int64_t own = spec.d_memory * ((rows_stay ? 0 : spec.kv_dk(g)) + spec.kv_dv(g));
     step->parameters_saved += own;
     step->flops_saved += 2 * sums.keys * own;
   }

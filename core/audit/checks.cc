@@ -76,8 +76,6 @@ absl::Status Checker::Projections() {
     std::erase(others, id);
     absl::StatusOr<LayerParts> alone = parts_;
     if (!others.empty()) alone = PruneHeads(parts_, others);
-    // A norm over all heads can't be taken of one: there the fused projection stands for it.
-    if (absl::IsUnimplemented(alone.status())) return Fused();
     if (!alone.ok()) return alone.status();
     alone->matrices.bo.clear();
     const auto y = target_->OtherY(*alone, false, info_.dtype, KernelPath::kAuto, input_);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ std::shared_ptr<LayerMatrices> Edit(AuditCase* c) {
 
 // [rows, columns] whose memory is read as [columns, rows] and turned.
 std::vector<float> ReadTransposed(const std::vector<float>& matrix, int64_t rows) {
+  if (rows == 0) return {};
   const int64_t columns = static_cast<int64_t>(matrix.size()) / rows;
   std::vector<float> read(matrix.size());
   for (int64_t r = 0; r < rows; ++r) {
@@ -44,6 +46,8 @@ bool TransposeInputs(int64_t form, AuditCase* c) {
   matrices->wq = ReadTransposed(matrices->wq, c->spec.q_width());
   matrices->wk = ReadTransposed(matrices->wk, c->spec.k_width());
   matrices->wv = ReadTransposed(matrices->wv, c->spec.v_width());
+  matrices->wq_statistic = ReadTransposed(matrices->wq_statistic, c->spec.q_statistic_rows());
+  matrices->wk_statistic = ReadTransposed(matrices->wk_statistic, c->spec.k_statistic_rows());
   c->projection_key += "weights_transposed;";
   return true;
 }
@@ -202,9 +206,12 @@ bool SkipOut(int64_t form, AuditCase* c) {
   return form == 0 && c->spec.d_out == c->spec.z_width();
 }
 
-bool DropBias(std::vector<float> LayerVectors::* bias, int64_t form, AuditCase* c) {
-  if (form > 0 || (*c->matrices.*bias).empty()) return false;
-  (*Edit(c).*bias).clear();
+bool DropBiases(std::initializer_list<std::vector<float> LayerVectors::*> biases, int64_t form,
+                AuditCase* c) {
+  const auto absent = [&](auto bias) { return (*c->matrices.*bias).empty(); };
+  if (form > 0 || std::all_of(biases.begin(), biases.end(), absent)) return false;
+  const auto matrices = Edit(c);
+  for (const auto bias : biases) (*matrices.*bias).clear();
   return true;
 }
 
@@ -224,9 +231,9 @@ bool Swap(int64_t form, AuditCase* c) {
   return SwapInputs({kQ, kK, kV}, form, c);
 }
 
-template <std::vector<float> LayerVectors::* kBias>
+template <std::vector<float> LayerVectors::*... kBiases>
 bool Drop(int64_t form, AuditCase* c) {
-  return DropBias(kBias, form, c);
+  return DropBiases({kBiases...}, form, c);
 }
 
 template <Fused kRead>
@@ -264,9 +271,9 @@ constexpr Mistake kMistakes[] = {
     {"fused_l5", "the fused QKV weight is read in another layout: CodeGen's four blocks of q, v, k",
      kLayout, kChangesWeights, Read<Fused::kCodeGen>},
     {"bias_q", "the bias of q is ignored (b_q)", "add b_q after the q projection", kChangesQBias,
-     Drop<&LayerVectors::bq>},
+     Drop<&LayerVectors::bq, &LayerVectors::bq_statistic>},
     {"bias_k", "the bias of k is ignored (b_k)", "add b_k after the k projection", kChangesKBias,
-     Drop<&LayerVectors::bk>},
+     Drop<&LayerVectors::bk, &LayerVectors::bk_statistic>},
     {"bias_v", "the bias of v is ignored (b_v)", "add b_v after the v projection", kChangesVBias,
      Drop<&LayerVectors::bv>},
     {"bias_o", "the bias of o is ignored (b_o)", "add b_o once, after W_O", kChangesOutBias,

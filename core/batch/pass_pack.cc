@@ -182,9 +182,10 @@ void Pass::ReserveBuffers() {
   data_.v = memory_->v.Reserve<char>(data_.padded_key_rows * layer().v_width() * bytes);
   data_.z = memory_->z.Reserve<float>(data_.query_rows * layer().z_width());
   if (spec.qk_norm.has_value() && spec.qk_norm->span == QkNormSpan::kWidth) {
-    data_.q_squares = memory_->squares.Reserve<float>(data_.query_rows * spec.heads +
-                                                      data_.key_rows * spec.kv_heads);
-    data_.k_squares = data_.q_squares + data_.query_rows * spec.heads;
+    const int64_t q_sums = data_.query_rows * layer().square_sums(/*keys=*/false);
+    const int64_t k_sums = data_.key_rows * layer().square_sums(/*keys=*/true);
+    data_.q_squares = memory_->squares.Reserve<float>(q_sums + k_sums);
+    data_.k_squares = data_.q_squares + q_sums;
   }
   memory_->v_not_finite.resize(static_cast<size_t>(data_.padded_key_rows * spec.kv_heads));
   data_.v_not_finite = memory_->v_not_finite.data();

@@ -302,8 +302,10 @@ double EstimateWork(const LayerSpec& spec, const ValidInput& input) {
   constexpr double kSoftmax = 32.0;
   const double n = static_cast<double>(input.query_rows);
   const double m = static_cast<double>(input.key_rows);
-  double work = n * static_cast<double>(spec.d_model * spec.q_width()) +
-                m * static_cast<double>(spec.d_memory * (spec.k_width() + spec.v_width())) +
+  const int64_t q = spec.q_width() + spec.q_statistic_rows();
+  const int64_t kv = spec.k_width() + spec.v_width() + spec.k_statistic_rows();
+  double work = n * static_cast<double>(spec.d_model * q) +
+                m * static_cast<double>(spec.d_memory * kv) +
                 n * static_cast<double>(spec.z_width() * spec.d_out);
   const double per_pair = static_cast<double>(spec.q_width() + spec.z_width()) +
                           kSoftmax * static_cast<double>(spec.heads);

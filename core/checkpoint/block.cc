@@ -92,6 +92,11 @@ Shape ExpectedShape(const LayerSpec& spec, const TensorUse& use) {
     case TensorRole::kPreNorm:
     case TensorRole::kPreNormBias:
       return {spec.d_model};
+    case TensorRole::kQStatistic:  // no checkpoint of a family holds a pruned layer
+    case TensorRole::kKStatistic:
+    case TensorRole::kQStatisticBias:
+    case TensorRole::kKStatisticBias:
+      break;
   }
   return {};
 }

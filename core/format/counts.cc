@@ -2,7 +2,6 @@
 #include "core/format/counts.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 
@@ -83,8 +82,9 @@ std::string WidthLetters(const CountShape& shape, bool groups, absl::string_view
   return absl::StrCat("sum of ", width, groups ? " over key/value heads" : "");
 }
 
-std::array<Matrix, 4> Matrices(const CountShape& shape, const CountWorkload& work,
-                               const Widths& widths) {
+// W_q, W_k, W_v, W_o and, where there are any, the rows in the statistics of q and k.
+std::vector<Matrix> Matrices(const CountShape& shape, const CountWorkload& work,
+                             const Widths& widths) {
   const Checked queries = Checked(work.batch) * work.queries;
   const Checked keys = Checked(work.batch) * work.keys;
   const std::string memory = shape.d_memory == shape.d_model ? "D" : "d_memory";
@@ -93,14 +93,29 @@ std::array<Matrix, 4> Matrices(const CountShape& shape, const CountWorkload& wor
                          Checked weight, bool has_bias, Checked bias, Checked rows) {
     return Matrix{id, std::move(letters), length, weight, has_bias ? bias : 0, weight * rows};
   };
-  return {matrix("q", "D * " + WidthLetters(shape, false, "dk"), "B*T", widths.q * shape.d_model,
-                 shape.q_bias, widths.q, queries),
-          matrix("k", memory + " * " + WidthLetters(shape, true, "dk"), "B*S",
-                 widths.k * shape.d_memory, shape.k_bias, widths.k, keys),
-          matrix("v", memory + " * " + WidthLetters(shape, true, "dv"), "B*S",
-                 widths.v * shape.d_memory, shape.v_bias, widths.v, keys),
-          matrix("o", WidthLetters(shape, false, "dv") + " * " + out, "B*T", widths.z * shape.d_out,
-                 shape.o_bias, shape.d_out, queries)};
+  std::vector<Matrix> matrices = {
+      matrix("q", "D * " + WidthLetters(shape, false, "dk"), "B*T", widths.q * shape.d_model,
+             shape.q_bias, widths.q, queries),
+      matrix("k", memory + " * " + WidthLetters(shape, true, "dk"), "B*S",
+             widths.k * shape.d_memory, shape.k_bias, widths.k, keys),
+      matrix("v", memory + " * " + WidthLetters(shape, true, "dv"), "B*S",
+             widths.v * shape.d_memory, shape.v_bias, widths.v, keys),
+      matrix("o", WidthLetters(shape, false, "dv") + " * " + out, "B*T", widths.z * shape.d_out,
+             shape.o_bias, shape.d_out, queries)};
+  const std::string pruned = " * rows of pruned heads in the norm's statistic";
+  if (const int64_t rows = shape.q_statistic_rows; rows > 0) {
+    matrices.push_back(matrix("q_statistic", "D" + pruned, "B*T", Checked(rows) * shape.d_model,
+                              shape.q_statistic_bias, rows, queries));
+  }
+  if (const int64_t rows = shape.k_statistic_rows; rows > 0) {
+    matrices.push_back(matrix("k_statistic", memory + pruned, "B*S", Checked(rows) * shape.d_memory,
+                              shape.k_statistic_bias, rows, keys));
+  }
+  return matrices;
+}
+
+bool HasStatistic(const CountShape& shape) {
+  return shape.q_statistic_rows > 0 || shape.k_statistic_rows > 0;
 }
 
 std::string BiasConvention(const CountShape& shape) {
@@ -109,12 +124,15 @@ std::string BiasConvention(const CountShape& shape) {
   if (shape.k_bias) names.push_back("b_k");
   if (shape.v_bias) names.push_back("b_v");
   if (shape.o_bias) names.push_back("b_o");
+  if (shape.q_statistic_bias) names.push_back("b_q_statistic");
+  if (shape.k_statistic_bias) names.push_back("b_k_statistic");
   return names.empty() ? "the layer has no bias" : absl::StrJoin(names, ", ");
 }
 
 absl::Status CheckSizes(const CountShape& shape, const CountWorkload& work) {
-  std::vector<int64_t> sizes = {shape.d_model, shape.d_memory, shape.d_out,
-                                work.batch,    work.queries,   work.keys};
+  std::vector<int64_t> sizes = {
+      shape.d_model, shape.d_memory,         shape.d_out,           work.batch, work.queries,
+      work.keys,     shape.q_statistic_rows, shape.k_statistic_rows};
   for (const std::vector<int64_t>* widths : {&shape.dk, &shape.dv, &shape.kv_dk, &shape.kv_dv}) {
     sizes.insert(sizes.end(), widths->begin(), widths->end());
   }
@@ -152,15 +170,17 @@ void AddScores(const CountShape& shape, const CountWorkload& work, CountList* li
 }
 
 // Returns the parameters with biases.
-Checked AddParameters(const CountShape& shape, const std::array<Matrix, 4>& matrices,
+Checked AddParameters(const CountShape& shape, const std::vector<Matrix>& matrices,
                       CountList* list) {
   Checked without, with;
   for (const Matrix& matrix : matrices) {
     without = without + matrix.weight;
     with = with + matrix.weight + matrix.bias;
   }
-  list->Add("parameters", without, "parameter", "without bias");
-  list->Add("parameters_with_bias", with, "parameter", BiasConvention(shape));
+  const std::string pruned =
+      HasStatistic(shape) ? "; rows of pruned heads in the norm's statistic too" : "";
+  list->Add("parameters", without, "parameter", "without bias" + pruned);
+  list->Add("parameters_with_bias", with, "parameter", BiasConvention(shape) + pruned);
   for (const Matrix& matrix : matrices) {
     const std::string id = absl::StrCat("parameters_", matrix.id);
     const std::string letters = absl::StrCat("W_", matrix.id, ": ", matrix.shape);
@@ -180,7 +200,7 @@ struct Stage {
 };
 
 void AddWork(const CountShape& shape, const CountWorkload& work, const Widths& widths,
-             const std::array<Matrix, 4>& matrices, CountList* list) {
+             const std::vector<Matrix>& matrices, CountList* list) {
   const Checked dense_pairs = Checked(work.batch) * work.queries * work.keys;
   const Checked causal_pairs = Checked(work.batch) * CausalPairs(work.queries, work.keys);
   Checked projections;
@@ -198,8 +218,11 @@ void AddWork(const CountShape& shape, const CountWorkload& work, const Widths& w
   const Checked per_pair = widths.q + widths.z;
   const Checked dense = projections + per_pair * dense_pairs;
   const Checked causal = projections + per_pair * causal_pairs;
-  list->Add("macs_dense", dense, "mac", "projections + scores + values");
-  list->Add("macs_causal", causal, "mac", "projections + scores + values of causal pairs");
+  const std::string parts = HasStatistic(shape)
+                                ? "projections + the norm's statistic + scores + values"
+                                : "projections + scores + values";
+  list->Add("macs_dense", dense, "mac", parts);
+  list->Add("macs_causal", causal, "mac", parts + " of causal pairs");
   list->Add("flops_dense", dense * 2, "flop",
             "2 per multiply-accumulate; bias, RoPE, mask, softmax not counted");
   list->Add("flops_causal", causal * 2, "flop",
@@ -269,7 +292,7 @@ absl::StatusOr<std::vector<Count>> CountLayer(const CountShape& shape, const Cou
                                               std::optional<int64_t> kernel_score_bytes) {
   if (absl::Status status = CheckSizes(shape, work); !status.ok()) return status;
   const Widths widths = SumWidths(shape);
-  const std::array<Matrix, 4> matrices = Matrices(shape, work, widths);
+  const std::vector<Matrix> matrices = Matrices(shape, work, widths);
   CountList list;
   AddScores(shape, work, &list);
   const Checked with_bias = AddParameters(shape, matrices, &list);

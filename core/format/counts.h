@@ -22,6 +22,9 @@ struct CountShape {
   std::vector<int64_t> kv_dk, kv_dv;  // [G]
   // Which biases the layer has; unset (the counter has no layer): counted as if all four exist.
   bool q_bias = true, k_bias = true, v_bias = true, o_bias = true;
+  // Rows of pruned heads that a norm over the whole width of q or k still counts; none: 0.
+  int64_t q_statistic_rows = 0, k_statistic_rows = 0;
+  bool q_statistic_bias = false, k_statistic_bias = false;
   int64_t weight_element_bytes = 4;  // of the packed weights
   int64_t activation_element_bytes = 4;
 };

@@ -68,6 +68,8 @@ absl::StatusOr<HeadComparison> CompareHeadCounts(const CountShape& layer, const 
     shape.dv.assign(static_cast<size_t>(heads), row.dv);
     shape.kv_dk = shape.dk;
     shape.kv_dv = shape.dv;
+    shape.q_statistic_rows = shape.k_statistic_rows = 0;
+    shape.q_statistic_bias = shape.k_statistic_bias = false;
     absl::StatusOr<std::vector<Count>> counts = CountLayer(shape, work);
     if (!counts.ok()) return counts.status();
     row.counts = *std::move(counts);

@@ -29,7 +29,8 @@ struct HeadComparison {
   std::vector<std::string> unchanged;  // ids of all others
 };
 
-// The layer's widths summed over its query heads, cut into each of `head_counts` heads.
+// The layer's widths summed over its query heads, cut into each of `head_counts` heads; rows of
+// pruned heads are left out.
 // INVALID_ARGUMENT: no head count, one that doesn't divide both sums, and as CountLayer.
 absl::StatusOr<HeadComparison> CompareHeadCounts(const CountShape& layer, const CountWorkload& work,
                                                  absl::Span<const int64_t> head_counts);

@@ -11,10 +11,13 @@
 
 namespace headwise {
 
-enum class ProjectionRole : uint8_t { kQ, kK, kV };
+// kStatistic: columns of heads that have gone, of which a norm over the whole width of q or k still
+// takes the squares.
+enum class ProjectionRole : uint8_t { kQ, kK, kV, kStatistic };
 
 // A block of a projection's columns: heads [first_head, last_head) of one role. A head is never
-// cut, because RoPE and the transposition of k work on whole heads.
+// cut, because RoPE and the transposition of k work on whole heads. (Of a statistic's columns each
+// block counts as a head.)
 struct HeadBlock {
   ProjectionRole role = ProjectionRole::kQ;
   int64_t first_head = 0;

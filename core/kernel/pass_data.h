@@ -96,8 +96,8 @@ struct PassData {
   // [G, padded_key_rows]: 1 where a row of v holds NaN or infinity. Such rows must not meet the
   // tile product, where 0 * NaN would leak from hidden keys.
   uint8_t* v_not_finite = nullptr;
-  // A norm over the whole width of q (or k): sums of squares of each row's heads, [N, H] and
-  // [M, G]; null where the layer has none.
+  // A norm over the whole width of q (or k): AttentionLayer::square_sums of each row, [N, .] and
+  // [M, .]; null where the layer has none.
   float* q_squares = nullptr;
   float* k_squares = nullptr;
 };

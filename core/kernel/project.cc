@@ -46,10 +46,10 @@ void FinishRows(const AttentionLayer& layer, const HeadPlace& place, const HeadR
     const float* weights = layer.norm_weights(place.role, place.head);
     if (spec.qk_norm->span == QkNormSpan::kWidth) {
       const bool queries = place.role == ProjectionRole::kQ;
-      const int64_t heads = queries ? spec.heads : spec.kv_heads;
+      const int64_t sums = layer.square_sums(/*keys=*/!queries);
       const int64_t row = (queries ? rows.sequence->q_row : rows.sequence->kv_row) + rows.first;
       float* squares = queries ? pass->q_squares : pass->k_squares;
-      WeighRows(*spec.qk_norm, weights, rows.rows, heads, squares + row * heads + place.head);
+      WeighRows(*spec.qk_norm, weights, rows.rows, sums, squares + row * sums + place.head);
     } else {
       NormRows(*spec.qk_norm, weights, layer.norm_bias(place.role, place.head), rows.rows);
     }
@@ -82,6 +82,15 @@ void StoreBlock(const AttentionLayer& layer, const HeadBlock& block, int64_t row
     }
     done += count;
   }
+}
+
+// Takes the squares of a block of a statistic's columns for rows [row, row + rows) of the pass.
+void SquareBlock(const AttentionLayer& layer, bool keys, const HeadBlock& block, int64_t row,
+                 const RowsView& tile, PassData* pass) {
+  const int64_t sums = layer.square_sums(keys);
+  const int64_t heads = keys ? layer.spec().kv_heads : layer.spec().heads;
+  float* squares = keys ? pass->k_squares : pass->q_squares;
+  SquareRows(tile, sums, squares + row * sums + heads + block.first_head);
 }
 
 // Numbers of q or kt times a factor, in the numbers that attention reads.
@@ -118,7 +127,11 @@ void RunProject(const AttentionLayer& layer, const ProjectTask& task, PassData* 
       const RowsView results{tile, rows, columns.width, layer.tile_stride()};
       if (weights.bias() != nullptr) AddBias(weights.bias() + columns.column, results);
       if (clip.has_value()) ClampRows(static_cast<float>(*clip), results);
-      StoreBlock(layer, blocks[block], row, results, pass, scratch);
+      if (blocks[block].role == ProjectionRole::kStatistic) {
+        SquareBlock(layer, task.keys_and_values, blocks[block], row, results, pass);
+      } else {
+        StoreBlock(layer, blocks[block], row, results, pass, scratch);
+      }
     }
   }
 }
@@ -127,13 +140,14 @@ void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t r
                   PassData* pass) {
   const LayerSpec& spec = layer.spec();
   const int64_t heads = keys ? spec.kv_heads : spec.heads;
-  const double width = static_cast<double>(keys ? layer.k_width() : layer.q_width());
+  const int64_t sums = layer.square_sums(keys);
+  const double width = static_cast<double>(layer.norm_width(keys));
   const TileType type = layer.attend_type();
   const int64_t group = Interleave(type);
   for (int64_t i = row; i < row + rows; ++i) {
-    const float* squares = (keys ? pass->k_squares : pass->q_squares) + i * heads;
+    const float* squares = (keys ? pass->k_squares : pass->q_squares) + i * sums;
     double sum = 0.0;
-    for (int64_t h = 0; h < heads; ++h) sum += static_cast<double>(squares[h]);
+    for (int64_t s = 0; s < sums; ++s) sum += static_cast<double>(squares[s]);
     const float factor = static_cast<float>(1.0 / std::sqrt(sum / width + spec.qk_norm->epsilon));
     if (!keys) {
       for (size_t h = 0; h < spec.dk.size(); ++h) {

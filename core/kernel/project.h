@@ -45,7 +45,8 @@ void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head,
               const SequencePlan& sequence, const PassData& pass, int64_t stride, float* out);
 
 // Divides rows [row, row + rows) of all heads of q (or k) by their root mean square over the whole
-// width: PassData's squares. RoPE turns features without changing their size, so it may come first.
+// width, that of pruned heads too: PassData's squares. RoPE turns features without changing their
+// size, so it may come first.
 void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t rows,
                   PassData* pass);
 

@@ -138,6 +138,13 @@ void WeighRowsImpl(const QkNormSpec& norm, const float* weights, const RowsView&
   }
 }
 
+void SquareRowsImpl(const RowsView& m, int64_t squares_stride, float* squares) {
+  for (int64_t i = 0; i < m.rows; ++i) {
+    squares[i * squares_stride] =
+        SumOf(m.row(i), m.width, [](FloatVec x) HWY_ATTR { return Square(x); });
+  }
+}
+
 void RotateRowsImpl(RopeLayout layout, int64_t dims, const float* const* angles,
                     const RowsView& m) {
   const FloatTag d;
@@ -316,6 +323,7 @@ HWY_EXPORT(ScaleRowsImpl);
 HWY_EXPORT(ScaleRowsToImpl);
 HWY_EXPORT(NormRowsImpl);
 HWY_EXPORT(WeighRowsImpl);
+HWY_EXPORT(SquareRowsImpl);
 HWY_EXPORT(RotateRowsImpl);
 HWY_EXPORT(AddImpl);
 HWY_EXPORT(ScaleToImpl);
@@ -345,6 +353,10 @@ void NormRows(const QkNormSpec& norm, const float* weights, const float* bias, c
 void WeighRows(const QkNormSpec& norm, const float* weights, const RowsView& m,
                int64_t squares_stride, float* squares) {
   HWY_DYNAMIC_DISPATCH(WeighRowsImpl)(norm, weights, m, squares_stride, squares);
+}
+
+void SquareRows(const RowsView& m, int64_t squares_stride, float* squares) {
+  HWY_DYNAMIC_DISPATCH(SquareRowsImpl)(m, squares_stride, squares);
 }
 
 void RotateRows(RopeLayout layout, int64_t dims, const float* const* angles, const RowsView& m) {

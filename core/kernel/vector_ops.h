@@ -42,6 +42,9 @@ void NormRows(const QkNormSpec& norm, const float* weights, const float* bias, c
 void WeighRows(const QkNormSpec& norm, const float* weights, const RowsView& m,
                int64_t squares_stride, float* squares);
 
+// squares[i * squares_stride] = the sum of the squares of row i.
+void SquareRows(const RowsView& m, int64_t squares_stride, float* squares);
+
 // Turns the first `dims` features of row i by angles[i]: HALF cos [dims/2] then sin [dims/2];
 // INTERLEAVED cos of each feature [dims], then its signed sin [dims].
 void RotateRows(RopeLayout layout, int64_t dims, const float* const* angles, const RowsView& m);

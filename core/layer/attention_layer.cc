@@ -2,6 +2,7 @@
 #include "core/layer/attention_layer.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,14 +26,33 @@ std::vector<int64_t> BlockWidths(const std::vector<HeadBlock>& blocks) {
   return widths;
 }
 
-// The bias of [wk; wv]: a missing one beside a present one is zeros.
-std::vector<float> JoinBiases(const LayerSpec& spec, const LayerVectors& vectors) {
-  std::vector<float> bias;
-  if (vectors.bk.empty() && vectors.bv.empty()) return bias;
-  bias.assign(static_cast<size_t>(spec.k_width() + spec.v_width()), 0.0f);
-  std::copy(vectors.bk.begin(), vectors.bk.end(), bias.begin());
-  std::copy(vectors.bv.begin(), vectors.bv.end(), bias.begin() + spec.k_width());
-  return bias;
+// Of a matrix that follows others in one product.
+struct BiasPart {
+  const std::vector<float>& bias;  // or empty
+  int64_t width;
+};
+
+// A missing bias beside a present one is zeros.
+std::vector<float> JoinBiases(std::initializer_list<BiasPart> parts) {
+  std::vector<float> joined;
+  int64_t width = 0;
+  for (const BiasPart& part : parts) {
+    if (!part.bias.empty()) {
+      joined.resize(static_cast<size_t>(width), 0.0f);
+      joined.insert(joined.end(), part.bias.begin(), part.bias.end());
+    }
+    width += part.width;
+  }
+  if (!joined.empty()) joined.resize(static_cast<size_t>(width), 0.0f);
+  return joined;
+}
+
+// Appends the blocks of `rows` rows of a norm's statistic; how many they are.
+int64_t AppendStatistic(int64_t rows, std::vector<HeadBlock>* blocks) {
+  const std::vector<HeadBlock> added =
+      MakeHeadBlocks(ProjectionRole::kStatistic, MakeColumnBlocks(rows));
+  blocks->insert(blocks->end(), added.begin(), added.end());
+  return static_cast<int64_t>(added.size());
 }
 
 }  // namespace
@@ -62,9 +82,11 @@ AttentionLayer::AttentionLayer(LayerInfo info) : info_(std::move(info)) {
   max_dk_ = *std::max_element(spec.dk.begin(), spec.dk.end());
   max_dv_ = *std::max_element(spec.dv.begin(), spec.dv.end());
   q_blocks_ = MakeHeadBlocks(ProjectionRole::kQ, spec.dk);
+  q_square_sums_ = spec.heads + AppendStatistic(spec.q_statistic_rows(), &q_blocks_);
   kv_blocks_ = MakeHeadBlocks(ProjectionRole::kK, kv_dk_);
   const std::vector<HeadBlock> v_blocks = MakeHeadBlocks(ProjectionRole::kV, kv_dv_);
   kv_blocks_.insert(kv_blocks_.end(), v_blocks.begin(), v_blocks.end());
+  k_square_sums_ = spec.kv_heads + AppendStatistic(spec.k_statistic_rows(), &kv_blocks_);
 }
 
 absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Prepare(LayerInfo info,
@@ -89,6 +111,10 @@ void AttentionLayer::PackRows(WeightMatrix matrix, int64_t first, int64_t count,
       return wkv_.PackColumns(k_width_ + first, count, rows);
     case WeightMatrix::kO:
       return wo_.PackColumns(first, count, rows);
+    case WeightMatrix::kQStatistic:
+      return wq_.PackColumns(q_width_ + first, count, rows);
+    case WeightMatrix::kKStatistic:
+      return wkv_.PackColumns(k_width_ + v_width_ + first, count, rows);
   }
 }
 
@@ -107,6 +133,10 @@ absl::StatusOr<std::shared_ptr<AttentionLayer>> AttentionLayer::Create(
   (*layer)->PackRows(WeightMatrix::kQ, 0, spec.q_width(), matrices.wq.data());
   (*layer)->PackRows(WeightMatrix::kK, 0, spec.k_width(), matrices.wk.data());
   (*layer)->PackRows(WeightMatrix::kV, 0, spec.v_width(), matrices.wv.data());
+  (*layer)->PackRows(WeightMatrix::kQStatistic, 0, spec.q_statistic_rows(),
+                     matrices.wq_statistic.data());
+  (*layer)->PackRows(WeightMatrix::kKStatistic, 0, spec.k_statistic_rows(),
+                     matrices.wk_statistic.data());
   (*layer)->PackRows(WeightMatrix::kO, 0, spec.d_out, matrices.wo.data());
   return layer;
 }
@@ -120,11 +150,16 @@ absl::Status AttentionLayer::PrepareProjections(const LayerVectors& vectors, Ker
     tile_stride_ = std::max(tile_stride_, *std::max_element(widths->begin(), widths->end()));
   }
   tile_stride_ = RoundUp(tile_stride_, kTileStep);
-  auto wq = PackedMatrix::Prepare(path, project_type_, vectors.bq,
-                                  {spec.q_width(), spec.d_model, q_widths, {}}, tile_stride_);
+  const int64_t q_rows = spec.q_statistic_rows(), k_rows = spec.k_statistic_rows();
+  const std::vector<float> bq =
+      JoinBiases({{vectors.bq, q_width_}, {vectors.bq_statistic, q_rows}});
+  const std::vector<float> bkv =
+      JoinBiases({{vectors.bk, k_width_}, {vectors.bv, v_width_}, {vectors.bk_statistic, k_rows}});
+  auto wq = PackedMatrix::Prepare(path, project_type_, bq,
+                                  {q_width_ + q_rows, spec.d_model, q_widths, {}}, tile_stride_);
   if (!wq.ok()) return wq.status();
-  auto wkv = PackedMatrix::Prepare(path, project_type_, JoinBiases(spec, vectors),
-                                   {spec.k_width() + spec.v_width(), spec.d_memory, kv_widths, {}},
+  auto wkv = PackedMatrix::Prepare(path, project_type_, bkv,
+                                   {k_width_ + v_width_ + k_rows, spec.d_memory, kv_widths, {}},
                                    tile_stride_);
   if (!wkv.ok()) return wkv.status();
   auto wo = PackedMatrix::Prepare(path, project_type_, vectors.bo,

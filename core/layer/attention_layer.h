@@ -50,7 +50,8 @@ class AttentionLayer {
   const LayerInfo& info() const { return info_; }
   const LayerSpec& spec() const { return info_.spec; }
 
-  // Projections: q = x wq, [k | v] = memory wkv, y = z wo; and what each block of columns holds.
+  // Projections: [q | rows of its statistic] = x wq, [k | v | rows of k's] = memory wkv, y = z wo;
+  // and what each block of columns holds.
   const PackedMatrix& wq() const { return wq_; }
   const PackedMatrix& wkv() const { return wkv_; }
   const PackedMatrix& wo() const { return wo_; }
@@ -72,6 +73,13 @@ class AttentionLayer {
   // Norm weights of head `head` of q (or key/value head of k), or null; and their bias, or null.
   const float* norm_weights(ProjectionRole role, int64_t head) const;
   const float* norm_bias(ProjectionRole role, int64_t head) const;
+
+  // A norm over the whole width of q (or k): the sums of squares that a row has, the heads' and one
+  // of each block of its statistic's rows; and the features that they go over.
+  int64_t square_sums(bool keys) const { return keys ? k_square_sums_ : q_square_sums_; }
+  int64_t norm_width(bool keys) const {
+    return keys ? k_width_ + spec().k_statistic_rows() : q_width_ + spec().q_statistic_rows();
+  }
 
   // First feature of each head: of query head r in q and z, of key/value head g in k and v.
   const std::vector<int64_t>& q_offsets() const { return q_offsets_; }
@@ -118,6 +126,7 @@ class AttentionLayer {
   std::vector<int64_t> q_offsets_, z_offsets_, k_offsets_, v_offsets_, kt_offsets_;
   std::vector<int64_t> kv_dk_, kv_dv_;  // [G]
   int64_t q_width_ = 0, k_width_ = 0, v_width_ = 0, z_width_ = 0, kt_width_ = 0;
+  int64_t q_square_sums_ = 0, k_square_sums_ = 0;
   int64_t max_dv_ = 0;
   int64_t max_dk_ = 0;
 };

@@ -68,6 +68,46 @@ std::vector<T> Pick(const std::vector<T>& values, const std::vector<int64_t>& or
   return picked;
 }
 
+// What `selection` leaves out, in the old order.
+Selection LeftOut(const Selection& selection) {
+  Selection rest{{}, selection.widths};
+  const std::set<int64_t> kept(selection.order.begin(), selection.order.end());
+  for (int64_t entry = 0; entry < static_cast<int64_t>(rest.widths.size()); ++entry) {
+    if (!kept.contains(entry)) rest.order.push_back(entry);
+  }
+  return rest;
+}
+
+// A statistic's rows, of which there are `count`, and the bias that they may have.
+struct StatisticRows {
+  int64_t* count;
+  std::vector<float>*weight, *bias;
+};
+
+// Appends rows [., depth] and their bias, which may be empty.
+void AddRows(const std::vector<float>& weight, const std::vector<float>& bias, int64_t depth,
+             const StatisticRows& to) {
+  // Some may have a bias and others none: zeros add nothing.
+  const bool biased = !bias.empty() || !to.bias->empty();
+  if (biased) to.bias->resize(Index(*to.count), 0.0f);
+  to.bias->insert(to.bias->end(), bias.begin(), bias.end());
+  to.weight->insert(to.weight->end(), weight.begin(), weight.end());
+  *to.count += static_cast<int64_t>(weight.size()) / depth;
+  if (biased) to.bias->resize(Index(*to.count), 0.0f);
+}
+
+// The rows of q and k that go from `from`, where a norm over the whole width goes on counting them.
+void KeepStatistic(const LayerMatrices& from, const Selection& q, const Selection& k,
+                   LayerParts* layer) {
+  LayerSpec& spec = layer->spec;
+  if (!spec.qk_norm.has_value() || spec.qk_norm->span != QkNormSpan::kWidth) return;
+  LayerMatrices& to = layer->matrices;
+  AddRows(PickRows(from.wq, q, spec.d_model), PickRows(from.bq, q, 1), spec.d_model,
+          {&spec.qk_norm->q_statistic_rows, &to.wq_statistic, &to.bq_statistic});
+  AddRows(PickRows(from.wk, k, spec.d_memory), PickRows(from.bk, k, 1), spec.d_memory,
+          {&spec.qk_norm->k_statistic_rows, &to.wk_statistic, &to.bk_statistic});
+}
+
 // The layer with these heads and key/value heads, old axis indices in their new order.
 LayerParts Select(const LayerParts& layer, const std::vector<int64_t>& heads,
                   const std::vector<int64_t>& groups) {
@@ -100,6 +140,7 @@ LayerParts Select(const LayerParts& layer, const std::vector<int64_t>& heads,
     to.k_norm = PickRows(from.k_norm, k, 1);
     to.k_norm_bias = PickRows(from.k_norm_bias, k, 1);
   }
+  KeepStatistic(from, LeftOut(q), LeftOut(k), &result);
   LayerSpec& spec = result.spec;
   spec.heads = static_cast<int64_t>(heads.size());
   spec.kv_heads = static_cast<int64_t>(groups.size());
@@ -144,6 +185,17 @@ void AddSeparate(const LayerParts& layer, DerivedLayer* out) {
   AddTensor(TensorRole::kVBias, "v.bias", {spec.v_width()}, m.bv, out);
 }
 
+void AddStatistic(const LayerParts& layer, DerivedLayer* out) {
+  const LayerMatrices& m = layer.matrices;
+  const int64_t q = layer.spec.q_statistic_rows(), k = layer.spec.k_statistic_rows();
+  AddTensor(TensorRole::kQStatistic, "q_statistic.weight", {q, layer.spec.d_model}, m.wq_statistic,
+            out);
+  AddTensor(TensorRole::kKStatistic, "k_statistic.weight", {k, layer.spec.d_memory}, m.wk_statistic,
+            out);
+  AddTensor(TensorRole::kQStatisticBias, "q_statistic.bias", {q}, m.bq_statistic, out);
+  AddTensor(TensorRole::kKStatisticBias, "k_statistic.bias", {k}, m.bk_statistic, out);
+}
+
 void AddFused(const LayerParts& layer, DerivedLayer* out) {
   const LayerSpec& spec = layer.spec;
   const LayerMatrices& m = layer.matrices;
@@ -186,12 +238,6 @@ absl::StatusOr<LayerParts> PruneHeads(const LayerParts& layer, const std::vector
   }
   if (gone.size() == Index(spec.heads)) {
     return Invalid("heads", "must leave a head", absl::StrCat("all ", spec.heads));
-  }
-  if (!gone.empty() && spec.qk_norm.has_value() && spec.qk_norm->span == QkNormSpan::kWidth) {
-    return absl::UnimplementedError(
-        "heads: can't be pruned under a QK-norm over the whole width (WIDTH), whose statistic "
-        "needs "
-        "all of them; was qk_norm.span WIDTH");
   }
   std::vector<int64_t> heads, groups;
   std::set<int64_t> used;
@@ -266,6 +312,7 @@ absl::StatusOr<DerivedLayer> ToTensors(const LayerParts& layer, bool fused) {
                    absl::StrCat(spec.d_model, " and ", spec.d_memory));
   }
   fused ? AddFused(layer, &out) : AddSeparate(layer, &out);
+  AddStatistic(layer, &out);
   AddTensor(TensorRole::kOWeight, "o.weight", {spec.d_out, spec.z_width()}, m.wo, &out);
   AddTensor(TensorRole::kOBias, "o.bias", {spec.d_out}, m.bo, &out);
   const auto flat = [](const std::vector<float>& values) {

@@ -25,9 +25,9 @@ struct LayerParts {
 
 // Without the heads `ids`. Heads that stay keep their ids, the map to key/value heads is explicit,
 // and a key/value head goes when none uses it; biases, norm rows, sinks, slopes, position-bias
-// columns and gates move with their head; a norm before the layer stays. INVALID_ARGUMENT: an id
-// that the layer doesn't have, none left. UNIMPLEMENTED: a norm over the whole width of q or k,
-// whose statistic needs the rows that would go.
+// columns and gates move with their head; a norm before the layer stays. Under a norm over the
+// whole width the q and k rows that go are kept for its statistic. INVALID_ARGUMENT: an id that the
+// layer doesn't have, none left.
 absl::StatusOr<LayerParts> PruneHeads(const LayerParts& layer, const std::vector<int64_t>& ids);
 
 // With its heads in the order `ids`, across groups too; key/value heads stay where they are. The

@@ -21,14 +21,20 @@ CountShape ShapeOf(const LayerSpec& spec, const LayerVectors& vectors) {
   shape.k_bias = !vectors.bk.empty();
   shape.v_bias = !vectors.bv.empty();
   shape.o_bias = !vectors.bo.empty();
+  shape.q_statistic_rows = spec.q_statistic_rows();
+  shape.k_statistic_rows = spec.k_statistic_rows();
+  shape.q_statistic_bias = !vectors.bq_statistic.empty();
+  shape.k_statistic_bias = !vectors.bk_statistic.empty();
   return shape;
 }
 
 int64_t ParameterBytes(const LayerSpec& spec, const LayerVectors& v, DType dtype) {
-  const int64_t weights = spec.q_width() * spec.d_model +
-                          (spec.k_width() + spec.v_width()) * spec.d_memory +
-                          spec.d_out * spec.z_width();
-  const size_t biases = v.bq.size() + v.bk.size() + v.bv.size() + v.bo.size();
+  const int64_t weights =
+      (spec.q_width() + spec.q_statistic_rows()) * spec.d_model +
+      (spec.k_width() + spec.v_width() + spec.k_statistic_rows()) * spec.d_memory +
+      spec.d_out * spec.z_width();
+  const size_t biases = v.bq.size() + v.bk.size() + v.bv.size() + v.bo.size() +
+                        v.bq_statistic.size() + v.bk_statistic.size();
   return (weights + static_cast<int64_t>(biases)) * static_cast<int64_t>(DTypeBytes(dtype));
 }
 

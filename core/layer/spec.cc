@@ -188,6 +188,13 @@ absl::Status CheckEpsilon(absl::string_view field, double epsilon) {
   return Invalid(field, "must be finite and not negative", absl::StrCat(epsilon));
 }
 
+absl::Status CheckStatisticRows(QkNormSpan span, absl::string_view field, int64_t rows) {
+  if (rows != 0 && span != QkNormSpan::kWidth) {
+    return Invalid(field, "needs the span WIDTH", absl::StrCat(rows));
+  }
+  return CheckRange(field, rows, 0, kMaxHeads * kMaxHeadWidth);
+}
+
 absl::Status CheckNorms(const LayerSpec& spec) {
   absl::Status status;
   if (spec.pre_norm.has_value()) status = CheckEpsilon("pre_norm.epsilon", spec.pre_norm->epsilon);
@@ -198,6 +205,12 @@ absl::Status CheckNorms(const LayerSpec& spec) {
     status.Update(
         Invalid("qk_norm.span", "must be HEADS or WIDTH where heads differ in dk", "HEAD"));
   }
+  if (norm.span == QkNormSpan::kWidth && norm.kind == NormKind::kLayerNorm) {
+    status.Update(absl::UnimplementedError(
+        "qk_norm.kind: must be RMS or RMS_PLUS_ONE with the span WIDTH; was LAYER_NORM"));
+  }
+  status.Update(CheckStatisticRows(norm.span, "qk_norm.q_statistic_rows", norm.q_statistic_rows));
+  status.Update(CheckStatisticRows(norm.span, "qk_norm.k_statistic_rows", norm.k_statistic_rows));
   return status;
 }
 
@@ -251,6 +264,10 @@ int64_t LayerSpec::v_width() const {
 }
 
 int64_t LayerSpec::z_width() const { return Sum(dv); }
+
+int64_t LayerSpec::q_statistic_rows() const { return qk_norm ? qk_norm->q_statistic_rows : 0; }
+
+int64_t LayerSpec::k_statistic_rows() const { return qk_norm ? qk_norm->k_statistic_rows : 0; }
 
 bool LayerSpec::equal_widths() const { return AllEqual(dk) && AllEqual(dv); }
 

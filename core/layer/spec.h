@@ -59,11 +59,15 @@ struct RopeSpec {
 // Of q and k before RoPE, with weights w (LayerMatrices): RMS x / rms * w, RMS_PLUS_ONE
 // x / rms * (1 + w), LAYER_NORM (x - mean) / std * w + bias, where rms and std are square roots of
 // a mean plus epsilon. Span: HEAD one weight row [dk] for all heads, HEADS a row for each head,
-// WIDTH one norm over the whole projected width.
+// WIDTH one norm over the whole projected width, which can't be LAYER_NORM.
 struct QkNormSpec {
   NormKind kind = NormKind::kRms;
   QkNormSpan span = QkNormSpan::kHead;
   double epsilon = 1e-6;
+  // WIDTH: rows of q and k whose heads were pruned. They stay in the mean square (LayerMatrices has
+  // their weights), which is what it was before, and are nothing else.
+  int64_t q_statistic_rows = 0;
+  int64_t k_statistic_rows = 0;
 };
 
 // Of x before the layer: the layer's x has been through it, so that no forward looks at it. Kept
@@ -113,10 +117,12 @@ struct LayerSpec {
   std::vector<float> gates;  // [H]; empty: none
 
   // Valid after ResolveSpec only.
-  int64_t q_width() const;             // sum of dk over query heads
-  int64_t k_width() const;             // sum of dk over key/value heads
-  int64_t v_width() const;             // sum of dv over key/value heads
-  int64_t z_width() const;             // sum of dv over query heads
+  int64_t q_width() const;           // sum of dk over query heads
+  int64_t k_width() const;           // sum of dk over key/value heads
+  int64_t v_width() const;           // sum of dv over key/value heads
+  int64_t z_width() const;           // sum of dv over query heads
+  int64_t q_statistic_rows() const;  // qk_norm's; 0 without one
+  int64_t k_statistic_rows() const;
   bool equal_widths() const;           // all dk equal and all dv equal
   bool equal_key_widths() const;       // all dk equal
   int64_t kv_dk(int64_t group) const;  // key width of key/value head `group`
@@ -127,7 +133,8 @@ struct LayerSpec {
 // Fills the defaults in and checks every rule: sizes positive, H a multiple of G (or a map given),
 // widths divide or are given, map and ids in range, equal widths within a group, RoPE dims even and
 // <= dk with what its scaling needs, window >= 1 where causal, finite scale, orientation declared,
-// as many slopes and gates as heads. INVALID_ARGUMENT "field: rule; was VALUE".
+// as many slopes and gates as heads, rows of a statistic with the span WIDTH only. INVALID_ARGUMENT
+// "field: rule; was VALUE"; UNIMPLEMENTED likewise for LAYER_NORM over a whole width.
 absl::StatusOr<LayerSpec> ResolveSpec(LayerSpec spec);
 
 }  // namespace headwise

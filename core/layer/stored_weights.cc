@@ -75,6 +75,14 @@ std::vector<StoredWeight> ListStoredWeights(const LayerSpec& spec, bool q_apart)
     stored.push_back(Whole(kKWeight, kKBias, WeightMatrix::kK, k, spec.d_memory));
     stored.push_back(Whole(kVWeight, kVBias, WeightMatrix::kV, v, spec.d_memory));
   }
+  if (const int64_t rows = spec.q_statistic_rows(); rows > 0) {
+    stored.push_back(
+        Whole(kQStatistic, kQStatisticBias, WeightMatrix::kQStatistic, rows, spec.d_model));
+  }
+  if (const int64_t rows = spec.k_statistic_rows(); rows > 0) {
+    stored.push_back(
+        Whole(kKStatistic, kKStatisticBias, WeightMatrix::kKStatistic, rows, spec.d_memory));
+  }
   stored.push_back(Whole(kOWeight, kOBias, WeightMatrix::kO, spec.d_out, spec.z_width()));
   return stored;
 }

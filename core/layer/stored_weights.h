@@ -27,8 +27,8 @@ struct StoredWeight {
   std::vector<WeightStretch> stretches;  // from the first row to the last
 };
 
-// The weights that a layer of the resolved `spec` is stored as. `q_apart`: in the fused layout
-// BLOCKS, k and v are in one tensor beside a q of its own.
+// The weights that a layer of the resolved `spec` is stored as; W_O comes last. `q_apart`: in the
+// fused layout BLOCKS, k and v are in one tensor beside a q of its own.
 std::vector<StoredWeight> ListStoredWeights(const LayerSpec& spec, bool q_apart);
 
 }  // namespace headwise

@@ -2,6 +2,7 @@
 #include "core/layer/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -61,6 +62,21 @@ absl::Status Forbid(const RoleMap& by_role, TensorRole role, absl::string_view r
   const auto found = by_role.find(role);
   if (found == by_role.end()) return absl::OkStatus();
   return Invalid(role, rule, absl::StrCat("\"", found->second->name, "\""));
+}
+
+// The rows of a norm's statistic are there where the spec has them.
+absl::Status CheckStatisticRoles(const LayerSpec& spec, const RoleMap& by_role) {
+  using enum TensorRole;
+  absl::Status status;
+  const auto check = [&](int64_t rows, TensorRole weight, TensorRole bias, const char* rule) {
+    if (rows > 0) return status.Update(Require(by_role, weight));
+    for (const TensorRole role : {weight, bias}) status.Update(Forbid(by_role, role, rule));
+  };
+  check(spec.q_statistic_rows(), kQStatistic, kQStatisticBias,
+        "needs a spec with qk_norm.q_statistic_rows");
+  check(spec.k_statistic_rows(), kKStatistic, kKStatisticBias,
+        "needs a spec with qk_norm.k_statistic_rows");
+  return status;
 }
 
 // Which roles go together: q, k, v apart; all in one; or, in BLOCKS, q apart and k and v in one.
@@ -170,6 +186,10 @@ absl::Status ReadBiases(const LayerSpec& spec, const RoleMap& by_role,
   status.Update(ReadBiasInto(by_role, TensorRole::kKBias, spec.k_width(), &out->bk));
   status.Update(ReadBiasInto(by_role, TensorRole::kVBias, spec.v_width(), &out->bv));
   status.Update(ReadBiasInto(by_role, TensorRole::kOBias, spec.d_out, &out->bo));
+  status.Update(ReadBiasInto(by_role, TensorRole::kQStatisticBias, spec.q_statistic_rows(),
+                             &out->bq_statistic));
+  status.Update(ReadBiasInto(by_role, TensorRole::kKStatisticBias, spec.k_statistic_rows(),
+                             &out->bk_statistic));
   return status;
 }
 
@@ -294,6 +314,23 @@ absl::Status CheckNormRoles(const LayerSpec& spec, const Given& given) {
   return status;
 }
 
+// A matrix of LayerMatrices and its shape.
+struct MatrixPlace {
+  std::vector<float> LayerMatrices::* values;
+  int64_t rows, depth;
+};
+
+// In WeightMatrix's order.
+std::array<MatrixPlace, 6> MatrixPlaces(const LayerSpec& spec) {
+  using M = LayerMatrices;
+  return {{{&M::wq, spec.q_width(), spec.d_model},
+           {&M::wk, spec.k_width(), spec.d_memory},
+           {&M::wv, spec.v_width(), spec.d_memory},
+           {&M::wo, spec.d_out, spec.z_width()},
+           {&M::wq_statistic, spec.q_statistic_rows(), spec.d_model},
+           {&M::wk_statistic, spec.k_statistic_rows(), spec.d_memory}}};
+}
+
 }  // namespace
 
 const char* TensorRoleName(TensorRole role) {
@@ -338,6 +375,14 @@ const char* TensorRoleName(TensorRole role) {
       return "PRE_NORM";
     case TensorRole::kPreNormBias:
       return "PRE_NORM_BIAS";
+    case TensorRole::kQStatistic:
+      return "Q_STATISTIC";
+    case TensorRole::kKStatistic:
+      return "K_STATISTIC";
+    case TensorRole::kQStatisticBias:
+      return "Q_STATISTIC_BIAS";
+    case TensorRole::kKStatisticBias:
+      return "K_STATISTIC_BIAS";
   }
   return "UNKNOWN";
 }
@@ -349,6 +394,7 @@ absl::StatusOr<LayerVectors> UnpackVectors(const LayerSpec& spec,
   const RoleMap& by_role = given->whole;
   absl::Status status = CheckRoles(spec, by_role);
   status.Update(CheckNormRoles(spec, *given));
+  status.Update(CheckStatisticRoles(spec, by_role));
   if (!status.ok()) return status;
 
   const std::vector<StoredWeight> stored =
@@ -366,23 +412,14 @@ absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
   absl::StatusOr<LayerVectors> vectors = UnpackVectors(spec, tensors);
   if (!vectors.ok()) return vectors.status();
   LayerMatrices matrices{*std::move(vectors)};
-  const auto allot = [](std::vector<float>* matrix, int64_t rows, int64_t depth) {
-    matrix->resize(static_cast<size_t>(rows * depth));
-  };
-  allot(&matrices.wq, spec.q_width(), spec.d_model);
-  allot(&matrices.wk, spec.k_width(), spec.d_memory);
-  allot(&matrices.wv, spec.v_width(), spec.d_memory);
-  allot(&matrices.wo, spec.d_out, spec.z_width());
+  for (const MatrixPlace& place : MatrixPlaces(spec)) {
+    (matrices.*place.values).resize(static_cast<size_t>(place.rows * place.depth));
+  }
   const absl::Status status = UnpackRows(
       spec, tensors, [&](WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
-        std::vector<float>& out = matrix == WeightMatrix::kQ   ? matrices.wq
-                                  : matrix == WeightMatrix::kK ? matrices.wk
-                                  : matrix == WeightMatrix::kV ? matrices.wv
-                                                               : matrices.wo;
-        const int64_t depth = matrix == WeightMatrix::kQ   ? spec.d_model
-                              : matrix == WeightMatrix::kO ? spec.z_width()
-                                                           : spec.d_memory;
-        std::copy_n(rows, count * depth, out.begin() + first * depth);
+        const MatrixPlace place = MatrixPlaces(spec)[static_cast<size_t>(matrix)];
+        std::copy_n(rows, count * place.depth,
+                    (matrices.*place.values).begin() + first * place.depth);
       });
   if (!status.ok()) return status;
   return matrices;

@@ -38,6 +38,10 @@ enum class TensorRole : uint8_t {
   kKvBias,
   kPreNorm,
   kPreNormBias,
+  kQStatistic,  // rows of q that count in a QK-norm's statistic only
+  kKStatistic,
+  kQStatisticBias,
+  kKStatisticBias,
 };
 
 // "Q_WEIGHT", …
@@ -62,10 +66,12 @@ struct RoleTensor {
 
 // Matrices of a layer, out x in.
 enum class WeightMatrix : uint8_t {
-  kQ,  // [sum dk over H, D]
-  kK,  // [sum dk over G, d_memory]
-  kV,  // [sum dv over G, d_memory]
-  kO,  // [d_out, sum dv over H]
+  kQ,           // [sum dk over H, D]
+  kK,           // [sum dk over G, d_memory]
+  kV,           // [sum dv over G, d_memory]
+  kO,           // [d_out, sum dv over H]
+  kQStatistic,  // [q_statistic_rows, D]
+  kKStatistic,  // [k_statistic_rows, d_memory]
 };
 
 // A layer's parameters that are no matrix, as f32, each role apart, heads in axis order. Biases are
@@ -75,6 +81,9 @@ struct LayerVectors {
   std::vector<float> bk;  // [sum dk over G]
   std::vector<float> bv;  // [sum dv over G]
   std::vector<float> bo;  // [d_out]
+
+  std::vector<float> bq_statistic;  // [q_statistic_rows]
+  std::vector<float> bk_statistic;  // [k_statistic_rows]
 
   // QK-norm, by its span: HEAD [dk] for all heads, HEADS and WIDTH [sum dk over H] for q and
   // [sum dk over G] for k.
@@ -89,7 +98,8 @@ struct LayerVectors {
 
 // All of them: row r of `wq` makes column r of q.
 struct LayerMatrices : LayerVectors {
-  std::vector<float> wq, wk, wv, wo;  // as WeightMatrix says
+  std::vector<float> wq, wk, wv, wo;              // as WeightMatrix says
+  std::vector<float> wq_statistic, wk_statistic;  // likewise
 };
 
 // What is no matrix among `tensors`, by the resolved `spec`'s fused layout; the weights are checked

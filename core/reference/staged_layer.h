@@ -26,6 +26,9 @@ struct Bounded {
 // G], [M, sum dv over G].
 struct Projections {
   Bounded q, k, v;
+  // Rows of pruned heads that a norm over the whole width still counts: [., q_statistic_rows],
+  // [M, k_statistic_rows].
+  Bounded q_statistic, k_statistic;
 };
 
 // All stages, sequences packed. R is the number of query rows computed.
@@ -92,7 +95,10 @@ class StagedLayer {
                  const StageOptions& options, StageTensors* out) const;
   void AddBias(const std::vector<float>& bias, Bounded* features) const;
   void Split(const std::vector<int64_t>& lengths, int64_t heads, Bounded* features) const;
-  void Normalise(const Norm& norm, const std::vector<int64_t>& begins, Bounded* features) const;
+  void Normalise(const Norm& norm, const std::vector<int64_t>& begins, const Bounded& statistic,
+                 Bounded* features) const;
+  void NormaliseWidth(const Norm& norm, int64_t width, const Bounded& statistic,
+                      Bounded* features) const;
   void Rotate(const std::vector<int64_t>& positions, double length,
               const std::vector<int64_t>& begins, int64_t first_row, Bounded* features) const;
   // stages_attend.cc

@@ -113,18 +113,48 @@ void StagedLayer::Split(const std::vector<int64_t>& lengths, int64_t heads,
   }
 }
 
-void StagedLayer::Normalise(const Norm& norm, const std::vector<int64_t>& head_begins,
-                            Bounded* features) const {
+// One norm over the features of all heads and those of pruned ones, which it leaves as they are.
+void StagedLayer::NormaliseWidth(const Norm& norm, int64_t width, const Bounded& statistic,
+                                 Bounded* features) const {
+  const int64_t rows = static_cast<int64_t>(features->value.size()) / width;
+  if (rows == 0) return;
+  const int64_t pruned = static_cast<int64_t>(statistic.value.size()) / rows;
+  const auto extended = [&](const std::vector<float>& values) {
+    std::vector<float> all = values;
+    if (!all.empty()) all.resize(Index(width + pruned), 0.0f);
+    return all;
+  };
+  const std::vector<float> weight = extended(norm.weight), bias = extended(norm.bias);
+  const ReferenceNorm whole{spec_.qk_norm->kind, spec_.qk_norm->epsilon, weight.data(),
+                            bias.empty() ? nullptr : bias.data()};
+  const auto joined = [&](const std::vector<double>& own, const std::vector<double>& others,
+                          int64_t row) {
+    std::vector<double> all(own.begin() + row * width, own.begin() + (row + 1) * width);
+    all.insert(all.end(), others.begin() + row * pruned, others.begin() + (row + 1) * pruned);
+    return all;
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<double> value = joined(features->value, statistic.value, row), bound;
+    if (bounded()) bound = joined(features->bound, statistic.bound, row);
+    NormaliseRow(whole, width + pruned, bounded() ? numbers_->store : 0.0, value.data(),
+                 bounded() ? bound.data() : nullptr);
+    std::copy_n(value.begin(), width, features->value.begin() + row * width);
+    if (bounded()) std::copy_n(bound.begin(), width, features->bound.begin() + row * width);
+  }
+}
+
+void StagedLayer::Normalise(const Norm& norm, const std::vector<int64_t>& begins,
+                            const Bounded& statistic, Bounded* features) const {
   if (!spec_.qk_norm.has_value()) return;
   const QkNormSpan span = spec_.qk_norm->span;
-  std::vector<int64_t> begins = head_begins;
-  if (span == QkNormSpan::kWidth) begins = {0, head_begins.back()};
-  const int64_t rows = static_cast<int64_t>(features->value.size()) / head_begins.back();
+  const int64_t width = begins.back();
+  if (span == QkNormSpan::kWidth) return NormaliseWidth(norm, width, statistic, features);
+  const int64_t rows = static_cast<int64_t>(features->value.size()) / width;
   for (int64_t row = 0; row < rows; ++row) {
     for (size_t part = 0; part + 1 < begins.size(); ++part) {
       // HEAD: the same weights for all.
       const int64_t first = span == QkNormSpan::kHead ? 0 : begins[part];
-      const int64_t at = row * head_begins.back() + begins[part];
+      const int64_t at = row * width + begins[part];
       const ReferenceNorm own{spec_.qk_norm->kind, spec_.qk_norm->epsilon,
                               norm.weight.data() + first,
                               norm.bias.empty() ? nullptr : norm.bias.data() + first};
@@ -178,8 +208,11 @@ void StagedLayer::MakeHeads(const ReferenceInput& input, const Projections& proj
   Split(input.lengths, spec_.heads, &out->q);
   Split(input.memory_lengths, spec_.kv_heads, &out->k);
   Split(input.memory_lengths, spec_.kv_heads, &out->v);
-  Normalise({matrices_->q_norm, matrices_->q_norm_bias}, q_begin_, &out->q);
-  Normalise({matrices_->k_norm, matrices_->k_norm_bias}, k_begin_, &out->k);
+  Bounded q_statistic = projections.q_statistic, k_statistic = projections.k_statistic;
+  AddBias(matrices_->bq_statistic, &q_statistic);
+  AddBias(matrices_->bk_statistic, &k_statistic);
+  Normalise({matrices_->q_norm, matrices_->q_norm_bias}, q_begin_, q_statistic, &out->q);
+  Normalise({matrices_->k_norm, matrices_->k_norm_bias}, k_begin_, k_statistic, &out->k);
   int64_t q_row = 0;
   for (const Place& place : Places(input)) {
     std::vector<int64_t> queries, keys(Index(place.keys));

@@ -131,6 +131,7 @@ Bounded StagedLayer::MultiplyInt8(const std::vector<double>& in, const std::vect
 
 Bounded StagedLayer::Multiply(const std::vector<double>& in, const std::vector<int64_t>& rows,
                               const std::vector<float>& weight, int64_t out_width) const {
+  if (out_width == 0) return {};
   const int64_t in_width = static_cast<int64_t>(weight.size()) / out_width;
   std::vector<double> picked;
   for (const int64_t row : rows) {
@@ -191,7 +192,9 @@ Projections StagedLayer::Project(const ReferenceInput& input,
                                  const std::vector<int64_t>& rows) const {
   return {Multiply(input.x, rows, matrices_->wq, q_begin_.back()),
           Multiply(input.memory, {}, matrices_->wk, k_begin_.back()),
-          Multiply(input.memory, {}, matrices_->wv, v_begin_.back())};
+          Multiply(input.memory, {}, matrices_->wv, v_begin_.back()),
+          Multiply(input.x, rows, matrices_->wq_statistic, spec_.q_statistic_rows()),
+          Multiply(input.memory, {}, matrices_->wk_statistic, spec_.k_statistic_rows())};
 }
 
 }  // namespace headwise

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Exercise ShapeQuestion() {
@@ -176,6 +177,14 @@ Script CostScript() {
   return script;
 }
 
+TEST(ExerciseVerbTest, CostsNameTheRowsOfPrunedHeads) {
+  Script script = CostScript();
+  script.details.mutable_spec()->mutable_qk_norm()->set_q_statistic_rows(6);
+  const Outcome asked = RunWith(&script, {"exercise", "m", "--kind", "cost", "--seed", "4"});
+  EXPECT_THAT(asked.out,
+              HasSubstr("; rows of pruned heads in the norm's statistic: 6 of q, 0 of k; biases:"));
+}
+
 TEST(ExerciseVerbTest, AsksAndReadsTheAnswerFromStandardInput) {
   Script script = CostScript();
   const std::vector<std::string> words = {"exercise", "m", "--kind", "cost", "--seed", "4"};
@@ -190,6 +199,7 @@ TEST(ExerciseVerbTest, AsksAndReadsTheAnswerFromStandardInput) {
   EXPECT_EQ(right.exit_code, 0) << right.err;
   EXPECT_THAT(right.out, StartsWith("Exercise: cost, seed 4\n\nOn m: D 4, H 2 query heads"));
   EXPECT_THAT(right.out, HasSubstr("Answer (one whole number): \nRight: " + expected));
+  EXPECT_THAT(right.out, Not(HasSubstr("pruned")));
   const Outcome wrong = RunWith(&script, words, {}, "7\n");
   EXPECT_EQ(wrong.exit_code, 3);
   EXPECT_THAT(wrong.out, HasSubstr("Not right: it is " + expected));

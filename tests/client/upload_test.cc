@@ -106,10 +106,12 @@ TEST(SpecTensorNamesTest, AreAllThatTheSpecNames) {
   const auto spec = ParseSpec(
       R"({"tensors":{"q":"a","kv":"b","o":"c","kv_bias":"d","q_norm":"e","k_norm_bias":"f",)"
       R"("sinks":"g","position_bias":"h","k_norm_heads":["i","j"],)"
-      R"("pre_norm":"k","pre_norm_bias":"l"}})");
+      R"("pre_norm":"k","pre_norm_bias":"l","q_statistic":"m","k_statistic":"n",)"
+      R"("q_statistic_bias":"o","k_statistic_bias":"p"}})");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_THAT(SpecTensorNames(spec->tensors()),
-              ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "k", "l", "i", "j"));
+  EXPECT_THAT(
+      SpecTensorNames(spec->tensors()),
+      ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "k", "l", "m", "n", "o", "p", "i", "j"));
 }
 
 TEST(UploadVerbTest, SendsOnlyThePlannedTensors) {

@@ -14,6 +14,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/stored_layer.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_layer.h"
 
 namespace headwise {
 namespace {
@@ -173,6 +174,46 @@ TEST_F(Heads, EveryDerivedLayerIsALayer) {
   EXPECT_EQ(Run({"show", "s-1"})["spec"]["kv_heads"], 3);
   // Quantised from the numbers that the layer was made from.
   EXPECT_TRUE(SameBits(Y("m0-5"), Y("m0-int8")));
+}
+
+// What goes of q and k stays in the norm's statistic, in every derived layer, its file and its
+// counts.
+TEST_F(Heads, PrunedUnderANormOverTheWholeWidth) {
+  LayerSpec spec = BasicSpec(384, 12);
+  spec.kv_heads = 4;
+  spec.clip = 1.5;
+  spec.qk_norm = QkNormSpec{.span = QkNormSpan::kWidth};
+  const TestLayer layer = RandomLayer(spec, 3);
+  const LayerTensors tensors(layer);
+  std::vector<std::pair<std::string, TensorView>> stored;
+  for (const RoleTensor& tensor : tensors.roles()) {
+    stored.emplace_back(TensorRoleName(tensor.role), tensor.view);
+  }
+  ASSERT_TRUE(WriteSafetensors(dir_.Path("weights.safetensors"), stored).ok());
+  const std::string json_spec = dir_.Write(
+      "spec.json",
+      R"({"d_model":384,"heads":12,"kv_heads":4,"clip":1.5,"orientation":"OUT_IN",)"
+      R"("qk_norm":{"kind":"RMS","span":"WIDTH","epsilon":1e-6},"tensors":{"q":"Q_WEIGHT",)"
+      R"("k":"K_WEIGHT","v":"V_WEIGHT","o":"O_WEIGHT","q_bias":"Q_BIAS","k_bias":"K_BIAS",)"
+      R"("v_bias":"V_BIAS","o_bias":"O_BIAS","q_norm":"Q_NORM","k_norm":"K_NORM"}})");
+  Run({"load", "n", "--spec", json_spec, "--weights", dir_.Path("weights.safetensors")});
+  ExpectALayer("n", "n-0", {{"prune", "n", "--heads", "0,1,2"}, "0,1,2"});  // a whole group
+  ExpectALayer("n-0", "n-1", {{"combine", "n-0"}, ""});
+  ExpectALayer("n-0", "n-2", {{"quantize", "n-0"}, "", 5e-2, "INT8", 1e-2});
+
+  const json show = Run({"show", "n-0"});
+  EXPECT_EQ(show["spec"]["qk_norm"]["q_statistic_rows"], 96);
+  EXPECT_EQ(show["spec"]["qk_norm"]["k_statistic_rows"], 32);
+  std::map<std::string, json> shapes;
+  for (const json& tensor : show["tensors"]) shapes[tensor["role"]] = tensor["shape"];
+  EXPECT_EQ(shapes["Q_STATISTIC"], json({96, 384}));
+  EXPECT_EQ(shapes["K_STATISTIC_BIAS"], json({32}));
+  const json again = Run({"show", "n-0-again"})["spec"]["qk_norm"];  // without 5 and 8 too
+  EXPECT_EQ(again["q_statistic_rows"], 160);
+  const CommandResult count = server_.Headwise({"count", "n-0"});
+  EXPECT_THAT(count.out, HasSubstr("W_q_statistic"));
+  EXPECT_THAT(count.out, HasSubstr("statistic of k"));
+  EXPECT_THAT(count.out, HasSubstr("rows of pruned heads in the norm's statistic too"));
 }
 
 TEST_F(Heads, AnalyzeHasTheDocumentedShape) {

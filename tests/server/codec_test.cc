@@ -302,6 +302,8 @@ TEST(CodecSpec, RoundTrip) {
   wire.mutable_qk_norm()->set_kind(v1::QkNormSpec::LAYER_NORM);
   wire.mutable_qk_norm()->set_span(v1::QkNormSpec::WIDTH);
   wire.mutable_qk_norm()->set_epsilon(1e-5);
+  wire.mutable_qk_norm()->set_q_statistic_rows(6);
+  wire.mutable_qk_norm()->set_k_statistic_rows(3);
   wire.mutable_pre_norm()->set_kind(v1::QkNormSpec::RMS_PLUS_ONE);
   wire.mutable_pre_norm()->set_epsilon(1e-3);
   wire.mutable_position_bias()->set_kind(v1::PositionBiasSpec::T5_BUCKETS);
@@ -378,16 +380,18 @@ TEST(CodecLayer, TensorNamesGiveTheirRoles) {
   wire.set_k_norm("nk");
   wire.set_pre_norm("pn");
   wire.set_pre_norm_bias("pnb");
+  wire.set_q_statistic("qs");
+  wire.set_k_statistic_bias("ksb");
   wire.add_q_norm_heads("n0");
   wire.add_q_norm_heads("n1");
   std::vector<std::string> uses;
   for (const TensorUse& use : DecodeTensorNames(wire)) {
     uses.push_back(absl::StrCat(TensorRoleName(use.role), " ", use.name, " ", use.head));
   }
-  EXPECT_THAT(uses,
-              ElementsAre("Q_WEIGHT wq -1", "O_WEIGHT wo -1", "K_NORM nk -1", "SINKS s -1",
-                          "POSITION_BIAS table -1", "KV_WEIGHT wkv -1", "KV_BIAS bkv -1",
-                          "PRE_NORM pn -1", "PRE_NORM_BIAS pnb -1", "Q_NORM n0 0", "Q_NORM n1 1"));
+  EXPECT_THAT(uses, ElementsAre("Q_WEIGHT wq -1", "O_WEIGHT wo -1", "K_NORM nk -1", "SINKS s -1",
+                                "POSITION_BIAS table -1", "KV_WEIGHT wkv -1", "KV_BIAS bkv -1",
+                                "PRE_NORM pn -1", "PRE_NORM_BIAS pnb -1", "Q_STATISTIC qs -1",
+                                "K_STATISTIC_BIAS ksb -1", "Q_NORM n0 0", "Q_NORM n1 1"));
 }
 
 TEST(CodecLayer, OnlyWeightsHaveAnOrientation) {
@@ -396,7 +400,7 @@ TEST(CodecLayer, OnlyWeightsHaveAnOrientation) {
   for (const TensorRole role :
        {TensorRole::kOWeight, TensorRole::kKvWeight, TensorRole::kOBias, TensorRole::kQNorm,
         TensorRole::kSinks, TensorRole::kPositionBias, TensorRole::kKvBias, TensorRole::kPreNorm,
-        TensorRole::kPreNormBias}) {
+        TensorRole::kPreNormBias, TensorRole::kKStatistic, TensorRole::kQStatisticBias}) {
     info.tensors.push_back({role, "t", DType::kF32, {2}});
   }
   v1::LayerDetails wire;
@@ -411,7 +415,8 @@ TEST(CodecLayer, OnlyWeightsHaveAnOrientation) {
               ElementsAre("O_WEIGHT IN_OUT", "KV_WEIGHT IN_OUT", absl::StrCat("O_BIAS", kNone),
                           absl::StrCat("Q_NORM", kNone), absl::StrCat("SINKS", kNone),
                           absl::StrCat("POSITION_BIAS", kNone), absl::StrCat("KV_BIAS", kNone),
-                          absl::StrCat("PRE_NORM", kNone), absl::StrCat("PRE_NORM_BIAS", kNone)));
+                          absl::StrCat("PRE_NORM", kNone), absl::StrCat("PRE_NORM_BIAS", kNone),
+                          "K_STATISTIC IN_OUT", absl::StrCat("Q_STATISTIC_BIAS", kNone)));
 }
 
 TEST(CodecLayer, ReducedDtypesAreNamed) {

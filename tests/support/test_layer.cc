@@ -34,7 +34,7 @@ void AddPreNorm(uint32_t seed, bool biases, TestLayer* layer) {
 LayerTensors::LayerTensors(const TestLayer& layer) {
   const LayerSpec& spec = layer.spec;
   const LayerMatrices& m = layer.matrices;
-  owned_.reserve(18);
+  owned_.reserve(20);
   Add(TensorRole::kQWeight, "wq", {spec.q_width(), spec.d_model}, m.wq);
   Add(TensorRole::kKWeight, "wk", {spec.k_width(), spec.d_memory}, m.wk);
   Add(TensorRole::kVWeight, "wv", {spec.v_width(), spec.d_memory}, m.wv);
@@ -52,6 +52,11 @@ LayerTensors::LayerTensors(const TestLayer& layer) {
   Add(TensorRole::kKNormBias, "k_norm_bias", row(m.k_norm_bias), m.k_norm_bias);
   Add(TensorRole::kPreNorm, "pre_norm", row(m.pre_norm), m.pre_norm);
   Add(TensorRole::kPreNormBias, "pre_norm_bias", row(m.pre_norm_bias), m.pre_norm_bias);
+  const int64_t q_rows = spec.q_statistic_rows(), k_rows = spec.k_statistic_rows();
+  Add(TensorRole::kQStatistic, "q_statistic", {q_rows, spec.d_model}, m.wq_statistic);
+  Add(TensorRole::kKStatistic, "k_statistic", {k_rows, spec.d_memory}, m.wk_statistic);
+  Add(TensorRole::kQStatisticBias, "q_statistic_bias", {q_rows}, m.bq_statistic);
+  Add(TensorRole::kKStatisticBias, "k_statistic_bias", {k_rows}, m.bk_statistic);
   Add(TensorRole::kSinks, "sinks", {spec.heads}, m.sinks);
   if (m.position_bias.empty()) return;
   Add(TensorRole::kPositionBias, "position_bias", {spec.position_bias->buckets, spec.heads},
@@ -108,14 +113,16 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
   const LayerSpec& s = layer.spec;
   LayerMatrices& m = layer.matrices;
   uint32_t stream = seed * 16;
-  const auto weight = [&stream](int64_t out, int64_t in) {
-    const float amplitude = std::sqrt(3.0f / static_cast<float>(in));
-    return RandomFloats(out * in, stream++, amplitude);
+  const auto weight_of = [](int64_t out, int64_t in, uint32_t from) {
+    return RandomFloats(out * in, from, std::sqrt(3.0f / static_cast<float>(in)));
   };
+  const auto weight = [&](int64_t out, int64_t in) { return weight_of(out, in, stream++); };
   m.wq = weight(s.q_width(), s.d_model);
   m.wk = weight(s.k_width(), s.d_memory);
   m.wv = weight(s.v_width(), s.d_memory);
   m.wo = weight(s.d_out, s.z_width());
+  m.wq_statistic = weight_of(s.q_statistic_rows(), s.d_model, ~seed - 2);
+  m.wk_statistic = weight_of(s.k_statistic_rows(), s.d_memory, ~seed - 3);
   if (s.qk_norm.has_value()) {
     const bool shared = s.qk_norm->span == QkNormSpan::kHead;
     m.q_norm = RandomFloats(shared ? s.dk.front() : s.q_width(), stream++);
@@ -135,6 +142,8 @@ TestLayer RandomLayer(const LayerSpec& spec, uint32_t seed, bool biases) {
     m.q_norm_bias = RandomFloats(static_cast<int64_t>(m.q_norm.size()), stream++);
     m.k_norm_bias = RandomFloats(static_cast<int64_t>(m.k_norm.size()), stream++);
   }
+  m.bq_statistic = RandomFloats(s.q_statistic_rows(), ~seed - 4);
+  m.bk_statistic = RandomFloats(s.k_statistic_rows(), ~seed - 5);
   m.bq = RandomFloats(s.q_width(), stream++);
   m.bk = RandomFloats(s.k_width(), stream++);
   m.bv = RandomFloats(s.v_width(), stream++);

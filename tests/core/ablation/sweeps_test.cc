@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
+#include "core/layer/derive.h"
+#include "core/layer/layer_bytes.h"
 #include "tests/support/engine_helper.h"
 
 namespace headwise {
@@ -179,6 +182,31 @@ TEST_F(Sweeps, PrunePlanIsJudgedOnHeldOutFolds) {
   EXPECT_EQ(plan.steps[0].gates.size(), 3u);
   EXPECT_EQ(plan.steps[0].parameters_saved, 2 * 24 * 6);
   for (const PruneStep& step : plan.steps) EXPECT_FALSE(step.ridge);
+}
+
+// What a plan says is saved is what the pruned layer lacks.
+TEST_F(Sweeps, PrunePlanSavesWhatPruningSaves) {
+  for (const std::optional<QkNormSpec>& norm :
+       {std::optional<QkNormSpec>(), std::optional(QkNormSpec{.span = QkNormSpan::kWidth})}) {
+    LayerSpec spec = BasicSpec(kWidth, kHeads);
+    spec.kv_heads = 2;
+    spec.qk_norm = norm;
+    const TestLayer layer = RandomLayer(spec, 4, /*biases=*/false);
+    Load(engine_.get(), "layer", layer);
+    AblateRequest request;
+    request.sweep = SweepKind::kPrunePlan;
+    request.folds = 2;
+    const auto result = Try(std::move(request));
+    ASSERT_TRUE(result.ok()) << result.status();
+    const auto parameters = [](const LayerSpec& s) {
+      return ParameterBytes(s, LayerVectors(), DType::kF32) / 4;
+    };
+    for (const PruneStep& step : result->prune_plan->steps) {
+      const auto pruned = PruneHeads({layer.spec, layer.matrices}, step.dropped);
+      ASSERT_TRUE(pruned.ok()) << pruned.status();
+      EXPECT_EQ(step.parameters_saved, parameters(layer.spec) - parameters(pruned->spec));
+    }
+  }
 }
 
 TEST_F(Sweeps, RefusalsNameTheRuleAndTheValue) {

@@ -117,6 +117,26 @@ TestLayer Grouped(int64_t heads = 4) {
   return RandomLayer(spec, 3);
 }
 
+TEST(Checks, PassUnderANormOverTheWholeWidth) {
+  LayerSpec spec = BasicSpec(16, 4);
+  spec.kv_heads = 2;
+  spec.qk_norm = QkNormSpec{.span = QkNormSpan::kWidth};
+  const TestLayer layer = RandomLayer(spec, 3);
+  ExpectAllPass(layer);
+  const auto pruned = PruneHeads({layer.spec, layer.matrices}, {0, 1});
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    Audited audited({pruned->spec, pruned->matrices}, dtype);
+    std::set<std::string> seen;
+    for (const AuditCheck& check : audited.Check()) {
+      EXPECT_TRUE(check.passed) << check.id << ": " << check.error << " of " << check.bound;
+      seen.insert(check.id);
+    }
+    EXPECT_TRUE(seen.contains("separate_vs_combined"));
+    EXPECT_TRUE(seen.contains("ablated_vs_pruned"));
+  }
+}
+
 TEST(Checks, PassOnSoundLayers) {
   for (const DemoLayer& demo : DemoLayers()) {
     const LayerSpec spec = *ResolveSpec(demo.spec);

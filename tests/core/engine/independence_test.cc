@@ -34,6 +34,13 @@ TestLayer CausalLayer() {
   return RandomLayer(spec, 40);
 }
 
+// With 70 and 40 rows of pruned heads in the norm of q and k.
+TestLayer PrunedLayer() {
+  LayerSpec spec = CausalLayer().spec;
+  spec.qk_norm = QkNormSpec{NormKind::kRms, QkNormSpan::kWidth, 1e-6, 70, 40};
+  return RandomLayer(spec, 41);
+}
+
 std::vector<float> Tokens(size_t index) {
   return RandomFloats(kLengths[index] * kWidth, static_cast<uint32_t>(50 + index), 2.0f);
 }
@@ -129,8 +136,7 @@ TEST(Independence, OrderAndSplit) {
   }
 }
 
-TEST(Independence, KernelPathsEachByThemselves) {
-  const TestLayer layer = CausalLayer();
+void ExpectIndependentOnEachPath(const TestLayer& layer) {
   for (const KernelPath path : MakeEngine()->available_kernels()) {
     const std::unique_ptr<Engine> one = MakeEngine(1, {}, path), two = MakeEngine(2, {}, path);
     Load(one.get(), "layer", layer);
@@ -147,6 +153,10 @@ TEST(Independence, KernelPathsEachByThemselves) {
     }
   }
 }
+
+TEST(Independence, KernelPathsEachByThemselves) { ExpectIndependentOnEachPath(CausalLayer()); }
+
+TEST(Independence, UnderANormWithAStatistic) { ExpectIndependentOnEachPath(PrunedLayer()); }
 
 TEST(Independence, RepeatedRunsAreTheSame) {
   const std::unique_ptr<Engine> engine = MakeEngine(2);

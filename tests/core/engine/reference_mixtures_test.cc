@@ -54,9 +54,12 @@ void AddRandomSettings(std::mt19937* generator, LayerSpec* spec) {
   if (equal && pick(0, 3) == 0) {
     QkNormSpec& norm = spec->qk_norm.emplace();
     norm.span = static_cast<QkNormSpan>(pick(0, 2));
-    norm.kind =
-        norm.span == QkNormSpan::kWidth ? NormKind::kRms : static_cast<NormKind>(pick(0, 2));
+    norm.kind = static_cast<NormKind>(pick(0, norm.span == QkNormSpan::kWidth ? 1 : 2));
     norm.epsilon = 0.1;
+    if (norm.span == QkNormSpan::kWidth && pick(0, 1) == 0) {
+      norm.q_statistic_rows = pick(0, 150);
+      norm.k_statistic_rows = pick(0, 150);
+    }
   }
 }
 
@@ -72,7 +75,8 @@ std::string Describe(const LayerSpec& spec) {
   if (spec.mask.window.has_value()) absl::StrAppend(&text, " window ", *spec.mask.window);
   if (spec.qk_norm.has_value()) {
     absl::StrAppend(&text, " norm kind ", static_cast<int>(spec.qk_norm->kind), " span ",
-                    static_cast<int>(spec.qk_norm->span));
+                    static_cast<int>(spec.qk_norm->span), " statistic of ", spec.q_statistic_rows(),
+                    " and ", spec.k_statistic_rows());
   }
   if (spec.position_bias.has_value()) {
     const PositionBiasSpec& bias = *spec.position_bias;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/format/counts.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -118,6 +119,44 @@ TEST(Counts, PartsAddUp) {
     }
   }
   EXPECT_EQ(values["activation_bytes"], 4 * 3 * (2 * (5 + 8 + 9 + 4) + 7 * (5 + 5)));
+}
+
+// Rows of pruned heads are counted by themselves and in every total, which says so.
+TEST(Counts, RowsInANormsStatistic) {
+  CountShape shape = *MakeCountShape(8, 2, 0, 0, 0);
+  shape.d_memory = 5;
+  const CountWorkload work = {2, 3, 7};
+  std::map<std::string, int64_t> plain = Values(shape, work);
+  shape.q_statistic_rows = 4, shape.k_statistic_rows = 3;
+  shape.q_statistic_bias = true;
+  std::map<std::string, int64_t> values = Values(shape, work);
+  EXPECT_EQ(values["parameters_q_statistic"], 4 * 8);
+  EXPECT_EQ(values["parameters_q_statistic_with_bias"], 4 * 8 + 4);
+  EXPECT_EQ(values["parameters_k_statistic_with_bias"], 3 * 5);
+  EXPECT_EQ(values["macs_q_statistic"], 2 * 3 * 4 * 8);
+  EXPECT_EQ(values["flops_k_statistic"], 2 * 2 * 7 * 3 * 5);
+  EXPECT_EQ(values["parameters"], plain["parameters"] + 32 + 15);
+  EXPECT_EQ(values["weight_bytes"], plain["weight_bytes"] + 4 * (36 + 15));
+  for (const char* total : {"macs_dense", "macs_causal"}) {
+    EXPECT_EQ(values[total], plain[total] + 192 + 210);
+  }
+  EXPECT_EQ(values["activation_bytes"], plain["activation_bytes"]);
+  const std::vector<Count> counts = *CountLayer(shape, work);
+  const auto convention = [&](const std::string& id) {
+    return std::find_if(counts.begin(), counts.end(),
+                        [&](const Count& count) { return count.id == id; })
+        ->convention;
+  };
+  const std::string too = "; rows of pruned heads in the norm's statistic too";
+  EXPECT_EQ(convention("parameters"), "without bias" + too);
+  EXPECT_EQ(convention("parameters_with_bias"), "b_q, b_k, b_v, b_o, b_q_statistic" + too);
+  EXPECT_EQ(convention("parameters_q_statistic"),
+            "W_q_statistic: D * rows of pruned heads in the norm's statistic");
+  EXPECT_EQ(convention("macs_k_statistic"),
+            "B*S * d_memory * rows of pruned heads in the norm's statistic");
+  EXPECT_EQ(convention("macs_dense"), "projections + the norm's statistic + scores + values");
+  shape.k_statistic_rows = -1;
+  EXPECT_EQ(CountLayer(shape, work).status().message(), "size: must not be negative; was -1");
 }
 
 TEST(Counts, GroupedHeadsAndMissingBiases) {

@@ -46,6 +46,25 @@ TEST(VectorOps, GramOfSmallIntegersIsExact) {
   }
 }
 
+TEST(VectorOps, SquareRowsLeavesRowsAlone) {
+  for (const int64_t width : {1, 7, 16, 37, 64}) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < 3 * 66; ++i) values.push_back(static_cast<float>(i % 9 - 4));
+    const std::vector<float> before = values;
+    std::vector<float> squares(3 * 5, kNaN);
+    SquareRows(View(&values, 3, width, 66), 5, squares.data());
+    EXPECT_EQ(values, before);
+    for (size_t row = 0; row < 3; ++row) {
+      float expected = 0.0f;
+      for (size_t i = 0; i < static_cast<size_t>(width); ++i) {
+        expected += values[row * 66 + i] * values[row * 66 + i];
+      }
+      EXPECT_EQ(squares[row * 5], expected) << width;
+      EXPECT_TRUE(std::isnan(squares[row * 5 + 1]));
+    }
+  }
+}
+
 TEST(VectorOps, SumMatricesAddsInOrder) {
   const std::vector<float> m = RandomFloats(3 * 2 * 20, 4), bias = RandomFloats(19, 5);
   std::vector<float> out(2 * 20, kNaN);

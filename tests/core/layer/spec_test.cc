@@ -312,6 +312,33 @@ TEST(Spec, QkNorms) {
   EXPECT_TRUE(Refusal(spec).ok());
 }
 
+// The kernels know no mean over all heads.
+TEST(Spec, ALayerNormOverTheWholeWidthIsNotCarriedOut) {
+  LayerSpec spec = BasicSpec(12, 2);
+  spec.qk_norm = QkNormSpec{.kind = NormKind::kLayerNorm, .span = QkNormSpan::kWidth};
+  EXPECT_EQ(Refusal(spec),
+            absl::UnimplementedError(
+                "qk_norm.kind: must be RMS or RMS_PLUS_ONE with the span WIDTH; was LAYER_NORM"));
+  spec.qk_norm->kind = NormKind::kRmsPlusOne;
+  EXPECT_TRUE(Refusal(spec).ok());
+}
+
+TEST(Spec, RowsOfAStatistic) {
+  LayerSpec spec = BasicSpec(12, 2);
+  EXPECT_EQ(spec.q_statistic_rows(), 0);
+  spec.qk_norm = QkNormSpec{.span = QkNormSpan::kHeads, .q_statistic_rows = 6};
+  ExpectInvalid(spec, "qk_norm.q_statistic_rows: needs the span WIDTH; was 6");
+  spec.qk_norm = QkNormSpec{.span = QkNormSpan::kHeads, .k_statistic_rows = 7};
+  ExpectInvalid(spec, "qk_norm.k_statistic_rows: needs the span WIDTH; was 7");
+  spec.qk_norm->span = QkNormSpan::kWidth;
+  EXPECT_TRUE(Refusal(spec).ok());
+  EXPECT_EQ(spec.k_statistic_rows(), 7);
+  spec.qk_norm->k_statistic_rows = -1;
+  ExpectInvalid(spec, "qk_norm.k_statistic_rows: must be from 0 to 268435456; was -1");
+  spec.qk_norm->k_statistic_rows = 268435457;
+  ExpectInvalid(spec, "qk_norm.k_statistic_rows: must be from 0 to 268435456; was 268435457");
+}
+
 TEST(Spec, PreNorm) {
   LayerSpec spec = BasicSpec(12, 2);
   spec.pre_norm = PreNormSpec{NormKind::kLayerNorm, 0.0};

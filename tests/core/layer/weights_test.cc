@@ -303,6 +303,36 @@ TEST(Weights, NormsBelongToASpecWithThem) {
   EXPECT_THAT(m.k_norm_bias, IsEmpty());
 }
 
+TEST(Weights, RowsOfAStatisticAreThereWhereTheSpecHasThem) {
+  LayerSpec spec = BasicSpec(4, 2);
+  spec.qk_norm = QkNormSpec{.span = QkNormSpan::kWidth, .q_statistic_rows = 3};
+  spec = Resolve(spec);
+  Tensors tensors = FourWide();
+  tensors.Count(TensorRole::kQNorm, {4}).Count(TensorRole::kKNorm, {4});
+  ExpectInvalid(spec, tensors, "tensors: Q_STATISTIC must be given; was absent");
+  Tensors narrow = tensors;
+  narrow.Count(TensorRole::kQStatistic, {2, 4});
+  ExpectInvalid(spec, narrow, "t.Q_STATISTIC: Q_STATISTIC must have shape [3, 4]; was [2, 4]");
+  tensors.Count(TensorRole::kQStatistic, {3, 4});
+  EXPECT_THAT(UnpackWeights(spec, tensors.roles())->bq_statistic, IsEmpty());
+  Tensors biased = tensors;
+  biased.Count(TensorRole::kQStatisticBias, {4});
+  ExpectInvalid(spec, biased, "t.Q_STATISTIC_BIAS: Q_STATISTIC_BIAS must have shape [3]; was [4]");
+  tensors.Count(TensorRole::kQStatisticBias, {3});
+  const LayerMatrices m = *UnpackWeights(spec, tensors.roles());
+  EXPECT_THAT(m.wq_statistic, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
+  EXPECT_THAT(m.bq_statistic, ElementsAre(1, 2, 3));
+  EXPECT_THAT(m.wk_statistic, IsEmpty());
+  for (const TensorRole role : {TensorRole::kKStatistic, TensorRole::kKStatisticBias}) {
+    Tensors more = tensors;
+    more.Count(role, {3, 4});
+    const std::string name = TensorRoleName(role);
+    ExpectInvalid(
+        spec, more,
+        "tensors: " + name + " needs a spec with qk_norm.k_statistic_rows; was \"t." + name + "\"");
+  }
+}
+
 TEST(Weights, PreNormMayHaveAWeightAndABias) {
   Tensors tensors = FourWide();
   LayerSpec spec = Resolve(BasicSpec(4, 2));

@@ -141,6 +141,22 @@ TEST(ReferenceSettings, NormsOfQAndK) {
                       Doubles{3 * wide, -3 * wide, 2 * wide, 7 * wide}, kExact));
 }
 
+TEST(ReferenceSettings, AStatisticCountsRowsOfPrunedHeads) {
+  LayerSpec spec = BasicSpec(2, 1);
+  spec.clip = 5.0;
+  spec.qk_norm = QkNormSpec{NormKind::kRms, QkNormSpan::kWidth, 0.0, 1, 2};
+  TestLayer layer = Identities(spec);
+  layer.matrices.q_norm = layer.matrices.k_norm = {1, 2};
+  layer.matrices.wq_statistic = {1, 1};        // 4, and with its bias 6, which the clip makes 5
+  layer.matrices.wk_statistic = {1, 0, 0, 2};  // 3 and 2
+  layer.matrices.bq_statistic = {2};
+  const Named named = ReferenceByName(layer, TestInput(2, {3, 1}));
+  const double q = 1.0 / std::sqrt(35.0 / 3.0), k = 1.0 / std::sqrt(23.0 / 4.0);
+  EXPECT_TRUE(AllNear(named.at("q"), Doubles{3 * q, 2 * q}, kExact));
+  EXPECT_TRUE(AllNear(named.at("k"), Doubles{3 * k, 2 * k}, kExact));
+  EXPECT_TRUE(AllNear(named.at("v"), Doubles{3, 1}, 0.0));
+}
+
 TEST(ReferenceSettings, EachSequenceChoosesItsFrequencies) {
   LayerSpec spec = BasicSpec(2, 1);
   RopeSpec& rope = spec.rope.emplace();
