@@ -24,6 +24,7 @@ BIN = ROOT / "build/release/bin"
 PACKED_RATE = ROOT / "build/release/tests/bin/headwise-packed-rate"
 LENGTHS = "uniform:16-512"
 CORES = os.cpu_count()
+RUNS = 5  # of 70 % of the peak
 
 
 def write_layer(folder, width, heads):
@@ -102,8 +103,8 @@ def queue_p99(windows, rate, seconds=400.0, seed=1):
     return heapq.nlargest(max(1, len(waits) // 100), waits)[-1]
 
 
-def p99s(reports):
-    """p99 in us of several runs, lowest first: a neighbour's burst spoils one of them, not the median."""
+def p99s_of(reports):
+    """p99 in us of several runs, lowest first: a neighbour's burst spoils some of them, not the median."""
     return sorted(report["latency_us"]["p99"] for report in reports)
 
 
@@ -132,20 +133,22 @@ def mixed_lengths(seconds):
 
         # In turns, so that all see the machine in the same moods.
         idle, constant, poisson = [], [], []
-        for _ in range(3):
+        for _ in range(RUNS):
             idle.append(run(seconds, "--concurrency", 1))
-            constant.append(run(2 * seconds, "--rate", 0.7 * rate))
-            poisson.append(run(2 * seconds, "--rate", 0.7 * rate, "--arrivals", "poisson"))
+            constant.append(run(seconds, "--rate", 0.7 * rate))
+            poisson.append(run(seconds, "--rate", 0.7 * rate, "--arrivals", "poisson"))
         idle_p50 = statistics.median(report["latency_us"]["p50"] for report in idle)
-        p99 = p99s(constant)
-        rows.append(row("70 % of that rate, constant arrivals, median of three runs: p99 over idle p50",
-                        f"{in_ms(p99)}; {p99[1] / 1e3:.1f} over {idle_p50 / 1e3:.1f} ms = {p99[1] / idle_p50:.2f}", "≤ 5",
-                        p99[1] <= 5 * idle_p50))
-        p99, simulated = p99s(poisson), queue_p99(windows_of(idle), 0.7 * rate)
-        rows.append(row("70 %, Poisson arrivals, median of three runs: p99 over that of a simulated queue with the service "
+        p99s = p99s_of(constant)
+        p99 = statistics.median(p99s)
+        rows.append(row(f"70 % of that rate, constant arrivals, median of {RUNS} runs: p99 over idle p50",
+                        f"{in_ms(p99s)}; {p99 / 1e3:.1f} over {idle_p50 / 1e3:.1f} ms = {p99 / idle_p50:.2f}", "≤ 5",
+                        p99 <= 5 * idle_p50))
+        p99s, simulated = p99s_of(poisson), queue_p99(windows_of(idle), 0.7 * rate)
+        p99 = statistics.median(p99s)
+        rows.append(row(f"70 %, Poisson arrivals, median of {RUNS} runs: p99 over that of a simulated queue with the service "
                         "times measured idle between them",
-                        f"{in_ms(p99)}; {p99[1] / 1e3:.1f} over {simulated / 1e3:.1f} ms = {p99[1] / simulated:.2f}",
-                        "≤ 1.25", p99[1] <= 1.25 * simulated))
+                        f"{in_ms(p99s)}; {p99 / 1e3:.1f} over {simulated / 1e3:.1f} ms = {p99 / simulated:.2f}", "≤ 1.25",
+                        p99 <= 1.25 * simulated))
         for timeout, wanted in (("30s", 0.9), ("2s", None)):
             over = load([server], "--lengths", LENGTHS, "--rate", 2 * rate, "--duration", f"{seconds}s", "--timeout", timeout,
                         "--connections", 4)
