@@ -2,7 +2,6 @@
 #include "client/html_chart.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -60,8 +59,7 @@ std::string HtmlChart(const std::string& id, const Chart& chart, const std::stri
   const auto y_of = [&](double y) { return kBottom - (kBottom - kTop) * y / scale.top; };
 
   std::string names, area;
-  const int y_ticks = static_cast<int>(std::lround(scale.top / scale.step));
-  for (int tick = 0; tick <= y_ticks; ++tick) {
+  for (int tick = 0; tick <= scale.ticks(); ++tick) {
     const double value = scale.step * tick;
     absl::StrAppend(&names,
                     SvgText(absl::StrCat(kLeft - 6), y_of(value) + 4, "end", chart.y_text(value)));

@@ -93,7 +93,7 @@ Scale ScaleFor(double largest) {
 
 std::string ShareAxis(const Scale& scale, double y, absl::string_view title) {
   std::string svg = SvgLine("axis", "0", y, "100%", y);
-  const int ticks = static_cast<int>(std::lround(scale.top / scale.step));
+  const int ticks = scale.ticks();
   for (int tick = 0; tick <= ticks; ++tick) {
     const std::string x = Percentage(static_cast<double>(tick) / ticks);
     // The outer ones lean inwards, where there is room.

@@ -5,6 +5,7 @@
 #ifndef HEADWISE_CLIENT_HTML_PAGE_H_
 #define HEADWISE_CLIENT_HTML_PAGE_H_
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -39,6 +40,7 @@ std::string Plot(int left_px, int height_px, const std::string& names, const std
 // An axis from 0 to `top` with a tick every `step`, both round numbers.
 struct Scale {
   double top = 1.0, step = 0.25;
+  int ticks() const { return static_cast<int>(std::lround(top / step)); }  // beside that at 0
 };
 Scale ScaleFor(double largest);
 

@@ -156,7 +156,7 @@ std::string Curves(const v1::PrunePlan& plan) {
   }
   const Scale scale = ScaleFor(largest);
   std::string names, lines, keys = "<ul class=\"keys\">";
-  const int ticks = static_cast<int>(std::lround(scale.top / scale.step));
+  const int ticks = scale.ticks();
   for (int tick = 0; tick <= ticks; ++tick) {
     const double y = kCurveTop + kCurveHeight * (1 - static_cast<double>(tick) / ticks);
     absl::StrAppend(&names, SvgText(absl::StrCat(kCurveLeft - 6), y + 4, "end",

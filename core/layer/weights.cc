@@ -412,12 +412,13 @@ absl::StatusOr<LayerMatrices> UnpackWeights(const LayerSpec& spec,
   absl::StatusOr<LayerVectors> vectors = UnpackVectors(spec, tensors);
   if (!vectors.ok()) return vectors.status();
   LayerMatrices matrices{*std::move(vectors)};
-  for (const MatrixPlace& place : MatrixPlaces(spec)) {
+  const std::array<MatrixPlace, 6> places = MatrixPlaces(spec);
+  for (const MatrixPlace& place : places) {
     (matrices.*place.values).resize(static_cast<size_t>(place.rows * place.depth));
   }
   const absl::Status status = UnpackRows(
       spec, tensors, [&](WeightMatrix matrix, int64_t first, int64_t count, const float* rows) {
-        const MatrixPlace place = MatrixPlaces(spec)[static_cast<size_t>(matrix)];
+        const MatrixPlace& place = places[static_cast<size_t>(matrix)];
         std::copy_n(rows, count * place.depth,
                     (matrices.*place.values).begin() + first * place.depth);
       });

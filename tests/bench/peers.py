@@ -35,15 +35,32 @@ def best_ms(run, seconds):
     return best * 1e3
 
 
+def torch_with(dtype, threads):
+    """torch on so many threads, and its name of the type."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return torch, {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+
+
+def without_gradients(torch, run):
+    def inside():
+        with torch.inference_mode():
+            run()
+
+    return inside
+
+
 def torch_layer(shape, dtype, core, threads):
     """Projections and scaled_dot_product_attention, as most models call it."""
-    from torch.nn import functional
-
+    torch, number = torch_with(dtype, threads)
+    functional = torch.nn.functional
     b, t, d, h = shape
     if core:
-        q, k, v = (torch_numbers(dtype, threads, b, h, t, d // h) for _ in range(3))
-        return without_gradients(lambda: functional.scaled_dot_product_attention(q, k, v))
-    layer, x = torch_module(shape, dtype), torch_numbers(dtype, threads, b, t, d)
+        q, k, v = (torch.randn(b, h, t, d // h).to(number) for _ in range(3))
+        return without_gradients(torch, lambda: functional.scaled_dot_product_attention(q, k, v))
+    layer = torch.nn.MultiheadAttention(d, h, batch_first=True, dtype=number).eval()
+    x = torch.randn(b, t, d).to(number)
 
     def run():
         qkv = functional.linear(x, layer.in_proj_weight, layer.in_proj_bias)
@@ -51,44 +68,18 @@ def torch_layer(shape, dtype, core, threads):
         z = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
         return functional.linear(z, layer.out_proj.weight, layer.out_proj.bias)
 
-    return without_gradients(run)
+    return without_gradients(torch, run)
 
 
 def torch_module_layer(shape, dtype, core, threads):
     """nn.MultiheadAttention itself, whose fast path is code of its own."""
     if core:
         return None
-    layer, x = torch_module(shape, dtype), torch_numbers(dtype, threads, *shape[:3])
-    return without_gradients(lambda: layer(x, x, x, need_weights=False))
-
-
-def torch_dtype(dtype):
-    import torch
-
-    return {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
-
-
-def torch_module(shape, dtype):
-    import torch
-
-    return torch.nn.MultiheadAttention(shape[2], shape[3], batch_first=True, dtype=torch_dtype(dtype)).eval()
-
-
-def torch_numbers(dtype, threads, *shape):
-    import torch
-
-    torch.set_num_threads(threads)
-    return torch.randn(*shape).to(torch_dtype(dtype))
-
-
-def without_gradients(run):
-    import torch
-
-    def inside():
-        with torch.inference_mode():
-            run()
-
-    return inside
+    torch, number = torch_with(dtype, threads)
+    b, t, d, h = shape
+    layer = torch.nn.MultiheadAttention(d, h, batch_first=True, dtype=number).eval()
+    x = torch.randn(b, t, d).to(number)
+    return without_gradients(torch, lambda: layer(x, x, x, need_weights=False))
 
 
 def onnxruntime_layer(shape, dtype, core, threads):

@@ -103,18 +103,19 @@ def queue_p99(windows, rate, seconds=400.0, seed=1):
     return heapq.nlargest(max(1, len(waits) // 100), waits)[-1]
 
 
-def p99s_of(reports):
-    """p99 in us of several runs, lowest first: a neighbour's burst spoils some of them, not the median."""
-    return sorted(report["latency_us"]["p99"] for report in reports)
-
-
-def in_ms(values):
-    return ", ".join(f"{value / 1e3:.1f}" for value in values) + " ms"
-
-
 def row(name, value, bound, ok):
     kept = {True: "yes", False: "no", None: ""}[ok]
     return f"| {name} | {value} | {bound} | {kept} |"
+
+
+def p99_row(arrivals, reports, base, base_us, most):
+    """p99 of several runs over `base_us`: a neighbour's burst spoils some of the runs, not the median."""
+    p99s = sorted(report["latency_us"]["p99"] for report in reports)
+    p99 = statistics.median(p99s)
+    each = ", ".join(f"{value / 1e3:.1f}" for value in p99s)
+    return row(f"{arrivals}, median of {len(reports)} runs: p99 over {base}",
+               f"{each} ms; {p99 / 1e3:.1f} over {base_us / 1e3:.1f} ms = {p99 / base_us:.2f}", f"≤ {most:g}",
+               p99 <= most * base_us)
 
 
 def mixed_lengths(seconds):
@@ -128,27 +129,21 @@ def mixed_lengths(seconds):
         rows.append(row("closed loop of 32, requests/s over the in-process packed rate on the cores that the generator leaves",
                         f"{rate:.1f} of {left:.1f} = {rate / left:.2f} (in process {inside:.1f} on {CORES} cores; generator "
                         f"{cores:.2f} cores)", "≥ 0.85", rate >= 0.85 * left))
-        def run(length, *flags):
-            return load([server], "--lengths", LENGTHS, "--duration", f"{length}s", *flags)
+
+        def run(*flags):
+            return load([server], "--lengths", LENGTHS, "--duration", f"{seconds}s", *flags)
 
         # In turns, so that all see the machine in the same moods.
         idle, constant, poisson = [], [], []
         for _ in range(RUNS):
-            idle.append(run(seconds, "--concurrency", 1))
-            constant.append(run(seconds, "--rate", 0.7 * rate))
-            poisson.append(run(seconds, "--rate", 0.7 * rate, "--arrivals", "poisson"))
+            idle.append(run("--concurrency", 1))
+            constant.append(run("--rate", 0.7 * rate))
+            poisson.append(run("--rate", 0.7 * rate, "--arrivals", "poisson"))
         idle_p50 = statistics.median(report["latency_us"]["p50"] for report in idle)
-        p99s = p99s_of(constant)
-        p99 = statistics.median(p99s)
-        rows.append(row(f"70 % of that rate, constant arrivals, median of {RUNS} runs: p99 over idle p50",
-                        f"{in_ms(p99s)}; {p99 / 1e3:.1f} over {idle_p50 / 1e3:.1f} ms = {p99 / idle_p50:.2f}", "≤ 5",
-                        p99 <= 5 * idle_p50))
-        p99s, simulated = p99s_of(poisson), queue_p99(windows_of(idle), 0.7 * rate)
-        p99 = statistics.median(p99s)
-        rows.append(row(f"70 %, Poisson arrivals, median of {RUNS} runs: p99 over that of a simulated queue with the service "
-                        "times measured idle between them",
-                        f"{in_ms(p99s)}; {p99 / 1e3:.1f} over {simulated / 1e3:.1f} ms = {p99 / simulated:.2f}", "≤ 1.25",
-                        p99 <= 1.25 * simulated))
+        rows.append(p99_row("70 % of that rate, constant arrivals", constant, "idle p50", idle_p50, 5))
+        rows.append(p99_row("70 %, Poisson arrivals", poisson,
+                            "that of a simulated queue with the service times measured idle between them",
+                            queue_p99(windows_of(idle), 0.7 * rate), 1.25))
         for timeout, wanted in (("30s", 0.9), ("2s", None)):
             over = load([server], "--lengths", LENGTHS, "--rate", 2 * rate, "--duration", f"{seconds}s", "--timeout", timeout,
                         "--connections", 4)

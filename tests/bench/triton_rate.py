@@ -2,7 +2,8 @@
 """What Triton, with OpenVINO inside, serves of one attention layer: triton_rate.py [--seconds 6] FILE B,T,D,H …
 
 Four clients of tritonclient in closed loop over gRPC, x [B, T, D] in and y of the same size out, f32. Writes one JSON
-object a shape to FILE (Triton prints to standard output itself): {"shape": [B, T, D, H], "requests_per_s": R, "p50_ms": …, "p99_ms": …}. Runs on the machine's own Python with
+object a shape to FILE (Triton prints to standard output itself):
+{"shape": [B, T, D, H], "requests_per_s": R, "p50_ms": …, "p99_ms": …}. Runs on the machine's own Python with
 nvidia-pytriton, tritonclient and openvino: `./dev service --triton` sees to that.
 """
 import argparse
