@@ -263,7 +263,7 @@ void CountSavings(const LayerSpec& spec, const std::vector<size_t>& dropped, con
       used.insert(spec.query_to_kv[r]);
     }
   }
-  const bool rows_stay = spec.qk_norm.has_value() && spec.qk_norm->span == QkNormSpan::kWidth;
+  const bool rows_stay = spec.normed_over_width();
   for (const size_t r : dropped) {
     const int64_t own = (rows_stay ? 0 : spec.d_model * spec.dk[r]) + spec.dv[r] * spec.d_out;
     step->parameters_saved += own;

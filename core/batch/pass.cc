@@ -162,8 +162,7 @@ void Pass::Project() {
 }
 
 void Pass::NormaliseWidths() {
-  const std::optional<QkNormSpec>& norm = layer().spec().qk_norm;
-  if (!norm.has_value() || norm->span != QkNormSpan::kWidth) return;
+  if (!layer().spec().normed_over_width()) return;
   for (const bool keys : {false, true}) {
     const int64_t rows = keys ? data_.key_rows : data_.query_rows;
     RunTasks((rows + kTileRows - 1) / kTileRows, [&](int64_t i, WorkerScratch*) {

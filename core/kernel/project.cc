@@ -44,7 +44,7 @@ void FinishRows(const AttentionLayer& layer, const HeadPlace& place, const HeadR
   const LayerSpec& spec = layer.spec();
   if (spec.qk_norm.has_value()) {
     const float* weights = layer.norm_weights(place.role, place.head);
-    if (spec.qk_norm->span == QkNormSpan::kWidth) {
+    if (spec.normed_over_width()) {
       const bool queries = place.role == ProjectionRole::kQ;
       const int64_t sums = layer.square_sums(/*keys=*/!queries);
       const int64_t row = (queries ? rows.sequence->q_row : rows.sequence->kv_row) + rows.first;

@@ -100,7 +100,7 @@ void AddRows(const std::vector<float>& weight, const std::vector<float>& bias, i
 void KeepStatistic(const LayerMatrices& from, const Selection& q, const Selection& k,
                    LayerParts* layer) {
   LayerSpec& spec = layer->spec;
-  if (!spec.qk_norm.has_value() || spec.qk_norm->span != QkNormSpan::kWidth) return;
+  if (!spec.normed_over_width()) return;
   LayerMatrices& to = layer->matrices;
   AddRows(PickRows(from.wq, q, spec.d_model), PickRows(from.bq, q, 1), spec.d_model,
           {&spec.qk_norm->q_statistic_rows, &to.wq_statistic, &to.bq_statistic});

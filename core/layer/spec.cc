@@ -265,6 +265,10 @@ int64_t LayerSpec::v_width() const {
 
 int64_t LayerSpec::z_width() const { return Sum(dv); }
 
+bool LayerSpec::normed_over_width() const {
+  return qk_norm.has_value() && qk_norm->span == QkNormSpan::kWidth;
+}
+
 int64_t LayerSpec::q_statistic_rows() const { return qk_norm ? qk_norm->q_statistic_rows : 0; }
 
 int64_t LayerSpec::k_statistic_rows() const { return qk_norm ? qk_norm->k_statistic_rows : 0; }

@@ -121,6 +121,7 @@ struct LayerSpec {
   int64_t k_width() const;           // sum of dk over key/value heads
   int64_t v_width() const;           // sum of dv over key/value heads
   int64_t z_width() const;           // sum of dv over query heads
+  bool normed_over_width() const;    // a qk_norm of the span WIDTH
   int64_t q_statistic_rows() const;  // qk_norm's; 0 without one
   int64_t k_statistic_rows() const;
   bool equal_widths() const;           // all dk equal and all dv equal
