@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/upload.h"
 
+#include <google/protobuf/message.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
@@ -181,35 +182,18 @@ absl::Status DescribeTensors(const TensorSource& source, const std::vector<std::
 }
 
 std::vector<std::string> SpecTensorNames(const v1::TensorNames& names) {
+  const google::protobuf::Reflection& reflection = *names.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(names, &fields);  // those with a name in them
   std::vector<std::string> list;
-  for (const std::string* name : {&names.q(),
-                                  &names.k(),
-                                  &names.v(),
-                                  &names.qkv(),
-                                  &names.o(),
-                                  &names.q_bias(),
-                                  &names.k_bias(),
-                                  &names.v_bias(),
-                                  &names.qkv_bias(),
-                                  &names.o_bias(),
-                                  &names.q_norm(),
-                                  &names.k_norm(),
-                                  &names.q_norm_bias(),
-                                  &names.k_norm_bias(),
-                                  &names.sinks(),
-                                  &names.position_bias(),
-                                  &names.kv(),
-                                  &names.kv_bias(),
-                                  &names.pre_norm(),
-                                  &names.pre_norm_bias(),
-                                  &names.q_statistic(),
-                                  &names.k_statistic(),
-                                  &names.q_statistic_bias(),
-                                  &names.k_statistic_bias()}) {
-    if (!name->empty()) list.push_back(*name);
-  }
-  for (const auto* heads : {&names.q_norm_heads(), &names.k_norm_heads()}) {
-    list.insert(list.end(), heads->begin(), heads->end());
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    if (!field->is_repeated()) {
+      list.push_back(reflection.GetString(names, field));
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(names, field); ++i) {
+      list.push_back(reflection.GetRepeatedString(names, field, i));
+    }
   }
   return list;
 }
