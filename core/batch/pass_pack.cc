@@ -179,9 +179,9 @@ void Pass::ReserveBuffers() {
   const int64_t q_numbers = data_.query_rows * layer().q_width() + kQueryTile * layer().max_dk();
   data_.q = memory_->q.Reserve<char>(q_numbers * bytes);
   data_.kt = memory_->kt.Reserve<char>(data_.padded_key_rows * layer().kt_width() * bytes);
-  data_.v = memory_->v.Reserve<char>(data_.padded_key_rows * layer().v_width() * bytes);
+  data_.v = memory_->v.Reserve<char>(data_.padded_key_rows * layer().value_width() * bytes);
   data_.z = memory_->z.Reserve<float>(data_.query_rows * layer().z_width());
-  if (spec.qk_norm.has_value() && spec.qk_norm->span == QkNormSpan::kWidth) {
+  if (spec.normed_over_width()) {
     const int64_t q_sums = data_.query_rows * layer().square_sums(/*keys=*/false);
     const int64_t k_sums = data_.key_rows * layer().square_sums(/*keys=*/true);
     data_.q_squares = memory_->squares.Reserve<float>(q_sums + k_sums);

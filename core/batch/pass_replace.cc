@@ -215,7 +215,7 @@ void Pass::SpreadEvenly(Member* member, size_t source) {
   const bool reduced = layer().attend_type() == TileType::kBf16;
   if (spec.sinks) {
     ones_z.resize(static_cast<size_t>(data_.query_rows * layer().z_width()));
-    const int64_t numbers = data_.padded_key_rows * layer().v_width();
+    const int64_t numbers = data_.padded_key_rows * layer().value_width();
     ones.assign(static_cast<size_t>(reduced ? (numbers + 1) / 2 : numbers),
                 reduced ? 0x3F803F80u : 0x3F800000u);
     finite.assign(static_cast<size_t>(data_.padded_key_rows * spec.kv_heads), 0);

@@ -27,6 +27,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
   const size_t r = static_cast<size_t>(tile.head);
   const int64_t group = spec.query_to_kv[r];
   const int64_t dk = spec.dk[r];
+  const int64_t stride = layer.value_features(group);
   const int64_t bytes = ElementBytes(layer.attend_type());
   const int64_t q_at = QueriesAt(layer, pass, s, tile.head) + tile.first_query * dk;
   const bool reduced = layer.attend_type() == TileType::kBf16;
@@ -41,6 +42,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .dk = dk,
       .dv = spec.dv[r],
       .features = layer.kt_features(group),
+      .stride = stride,
       .group = Interleave(layer.attend_type()),
       .bytes = bytes,
       .scale = scale,
@@ -55,7 +57,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .scratch = scratch,
       .scores = scratch->scores.Reserve<float>(kQueryTile * kScoreStride),
       .weights = reduced ? scratch->weights.Reserve<uint16_t>(kQueryTile * kScoreStride) : nullptr,
-      .output = scratch->output.Reserve<float>(kQueryTile * spec.dv[r])};
+      .output = scratch->output.Reserve<float>(kQueryTile * stride)};
 }
 
 // Columns of the block at `block` that row i of the tile may see.
@@ -142,9 +144,9 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
 
 float ValueAt(const TileContext& c, int64_t key, int64_t feature) {
   if (c.weights == nullptr) {
-    return reinterpret_cast<const float*>(c.v)[key * c.dv + feature];
+    return reinterpret_cast<const float*>(c.v)[key * c.stride + feature];
   }
-  const int64_t at = InterleavedIndex(c.group, c.dv, key, feature);
+  const int64_t at = InterleavedIndex(c.group, c.stride, key, feature);
   return Bf16ToFloat(reinterpret_cast<const uint16_t*>(c.v)[at]);
 }
 
@@ -166,7 +168,7 @@ void AddNonFinite(const TileContext& c, const Part& part) {
       const float p = WeightAt(c, i, j);
       for (int64_t d = 0; d < c.dv; ++d) {
         const float value = ValueAt(c, key, d);
-        if (!std::isfinite(value)) c.output[i * c.dv + d] += p * value;
+        if (!std::isfinite(value)) c.output[i * c.stride + d] += p * value;
       }
     }
   }
@@ -182,9 +184,9 @@ void CopyFinite(const void* from, Bits exponent, int64_t count, void* to) {
 // The part's rows of v with NaN and infinities replaced by zeros, so that a hidden key stays inert
 // in the product (0 * NaN is NaN). Rows that don't see it get the same bits as with a healthy v.
 const char* FiniteValues(const TileContext& c, const Part& part) {
-  const int64_t count = part.width() * c.dv;
+  const int64_t count = part.width() * c.stride;
   const char* from = c.key_values(part.block + part.first);
-  char* to = c.scratch->values.Reserve<char>(kKeyBlock * c.dv * c.bytes);
+  char* to = c.scratch->values.Reserve<char>(kKeyBlock * c.stride * c.bytes);
   if (c.weights == nullptr) {
     CopyFinite<uint32_t>(from, 0x7F800000u, count, to);
   } else {
@@ -202,10 +204,10 @@ void MultiplyValues(const TileContext& c, const Part& part) {
   const void* weights = c.weights == nullptr ? static_cast<const void*>(c.scores + at)
                                              : static_cast<const void*>(c.weights + at);
   if (c.tile.queries == 1) {
-    AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.dv, c.output);
+    AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.stride, c.output);
   } else {
     c.kernels.output(AttendKernels::Height(part.rows), part.width())
-        .Run(weights, values, c.output + part.row * c.dv);
+        .Run(weights, values, c.output + part.row * c.stride);
   }
   if (!finite) AddNonFinite(c, part);
 }
@@ -213,7 +215,8 @@ void MultiplyValues(const TileContext& c, const Part& part) {
 // From scores to output.
 void FinishPart(const TileContext& c, const Part& part, SoftmaxState* state) {
   RunSoftmax(c, part, state);
-  ScaleRows(state->factor.data() + part.row, {c.output + part.row * c.dv, part.rows, c.dv, c.dv});
+  ScaleRows(state->factor.data() + part.row,
+            {c.output + part.row * c.stride, part.rows, c.stride, c.stride});
   MultiplyValues(c, part);
   if (c.sequence.p != nullptr) KeepWeights(c, part);
 }
@@ -290,10 +293,10 @@ void WriteZ(const TileContext& c, const PassData& pass, const SoftmaxState& stat
     factors[at] = 1.0f / state.sum[at];
     if (state.sum[at] != 0.0f && gate != 0.0f) continue;
     // Saw no key, or is switched off: 0 whatever v holds.
-    std::fill_n(c.output + i * c.dv, c.dv, 0.0f);
+    std::fill_n(c.output + i * c.stride, c.dv, 0.0f);
     factors[at] = 0.0f;
   }
-  ScaleRowsTo(factors.data(), {c.output, c.tile.queries, c.dv, c.dv}, z_width, z);
+  ScaleRowsTo(factors.data(), {c.output, c.tile.queries, c.dv, c.stride}, z_width, z);
   if (gate == 1.0f) return;
   for (int64_t i = 0; i < c.tile.queries; ++i)
     ScaleTo(z + i * z_width, gate, c.dv, z + i * z_width);
@@ -308,7 +311,7 @@ void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pa
   const std::vector<float>& sinks = layer.sinks();
   SoftmaxState state =
       SoftmaxState::Start(sinks.empty() ? nullptr : &sinks[static_cast<size_t>(tile.head)]);
-  std::fill_n(c.output, kQueryTile * c.dv, 0.0f);
+  std::fill_n(c.output, kQueryTile * c.stride, 0.0f);
   PrefetchZ(c, *pass);
   const KeyRange blocks = s.scores == nullptr ? VisibleBlocks(s, tile) : KeyRange{0, s.keys};
   const int64_t count =
@@ -342,9 +345,9 @@ void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const Atten
     keys.begin = std::max(keys.begin, VisibleBlocks(s, tile).end / kKeyPanel * kKeyPanel);
   }
   const int64_t count = RoundUp(keys.end, kKeyStep) - keys.begin;
-  const int64_t features = layer.kt_features(group), dv = layer.kv_dv(group);
+  const int64_t features = layer.kt_features(group), stride = layer.value_features(group);
   want(pass.kt, KeysAt(layer, s, group) + keys.begin * features, count * features);
-  want(pass.v, ValuesAt(layer, s, group) + keys.begin * dv, count * dv);
+  want(pass.v, ValuesAt(layer, s, group) + keys.begin * stride, count * stride);
 }
 
 int64_t AttendMacs(const AttentionLayer& layer, const SequencePlan& sequence,

@@ -40,8 +40,13 @@ absl::StatusOr<std::shared_ptr<const AttendKernels>> AttendKernels::Create(Kerne
         status = make(scores, &kernels->scores_[h][panel][keys]);
       }
     }
-    TileShape output{
-        .type = type, .m = kRows[h], .n = dv, .lda = kScoreStride, .ldb = dv, .ldc = dv};
+    const int64_t features = PadFeatures(dv);
+    TileShape output{.type = type,
+                     .m = kRows[h],
+                     .n = features,
+                     .lda = kScoreStride,
+                     .ldb = features,
+                     .ldc = features};
     output.accumulate = true;
     for (size_t keys = 0; keys < kBlockWidths && status.ok(); ++keys) {
       output.k = static_cast<int64_t>(keys + 1) * kKeyStep;

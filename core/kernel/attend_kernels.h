@@ -18,8 +18,9 @@ namespace headwise {
 // Immutable; thread-safe.
 class AttendKernels {
  public:
-  static constexpr int kHeights = 11;
-  static constexpr std::array<int64_t, kHeights> kRows = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64};
+  static constexpr int kHeights = 18;
+  static constexpr std::array<int64_t, kHeights> kRows = {1,  2,  4,  8,  12, 16, 20, 24, 28,
+                                                          32, 36, 40, 44, 48, 52, 56, 60, 64};
 
   // `type` is kF32 or kBf16. UNIMPLEMENTED if `path` can't run here.
   static absl::StatusOr<std::shared_ptr<const AttendKernels>> Create(KernelPath path, TileType type,
@@ -35,8 +36,8 @@ class AttendKernels {
                    [static_cast<size_t>(keys / kKeyStep - 1)];
   }
 
-  // output [rows, dv] += p [rows, keys] v [keys, dv]; keys a multiple of kKeyStep, <= kKeyBlock.
-  // Rows of p are kScoreStride apart.
+  // output [rows, features] += p [rows, keys] v [keys, features], features PadFeatures(dv); keys a
+  // multiple of kKeyStep, <= kKeyBlock. Rows of p are kScoreStride apart.
   const TileKernel& output(size_t height, int64_t keys) const {
     return *output_[height][static_cast<size_t>(keys / kKeyStep - 1)];
   }
@@ -51,8 +52,8 @@ class AttendKernels {
   std::array<Kernels<kBlockWidths>, kHeights> output_;
 };
 
-// The set for (path, type, dk, dv), shared by all layers that use it. Thread-safe. About 290
-// kernels, 15 ms.
+// The set for (path, type, dk, dv), shared by all layers that use it. Thread-safe. About 760
+// kernels, 22 ms.
 absl::StatusOr<std::shared_ptr<const AttendKernels>> GetAttendKernels(KernelPath path,
                                                                       TileType type, int64_t dk,
                                                                       int64_t dv);

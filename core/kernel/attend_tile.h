@@ -21,6 +21,7 @@ struct TileContext {
   const AttendKernels& kernels;
   int64_t dk, dv;
   int64_t features;  // of k in a panel: dk, filled up to whole groups
+  int64_t stride;    // of rows of v and of the output: PadFeatures(dv)
   int64_t group;     // see Interleave
   int64_t bytes;     // of a number in q, k and v
   float scale;
@@ -29,14 +30,14 @@ struct TileContext {
   bool plain;                   // see SoftmaxTile
   const char* q;                // [queries, dk]
   const char* kt;               // the head's key panels
-  const char* v;                // [padded keys, dv]
+  const char* v;                // [padded keys, stride]
   const uint8_t* v_not_finite;  // [padded keys]
   WorkerScratch* scratch;
   float* scores;      // [kQueryTile, kKeyBlock]
   uint16_t* weights;  // the same in bf16; null: the weights stay in `scores`
-  float* output;      // [kQueryTile, dv]
+  float* output;      // [kQueryTile, stride]
 
-  const char* key_values(int64_t key) const { return v + key * dv * bytes; }
+  const char* key_values(int64_t key) const { return v + key * stride * bytes; }
   int64_t query_position(int64_t i) const {
     const int64_t query = tile.first_query + i;
     return sequence.positions == nullptr ? query : sequence.positions[query];

@@ -26,8 +26,8 @@ inline int64_t KeysAt(const AttentionLayer& layer, const SequencePlan& s, int64_
 
 // In v: the first key of a key/value head.
 inline int64_t ValuesAt(const AttentionLayer& layer, const SequencePlan& s, int64_t group) {
-  return s.key_slot * layer.v_width() +
-         layer.v_offsets()[static_cast<size_t>(group)] * s.padded_keys();
+  return s.key_slot * layer.value_width() +
+         layer.value_offsets()[static_cast<size_t>(group)] * s.padded_keys();
 }
 
 }  // namespace headwise

@@ -79,8 +79,9 @@ struct SequencePlan {
 //   q   head after head: [N, dk_r] of head r begins at q_offset_r * N
 //   kt  sequence after sequence at key_slot * kt_width, in it head after head at kt_offset_g *
 //       padded keys, in it panels of kKeyPanel keys: k transposed, [dk_g / g, keys of the panel, g]
-//   v   sequence after sequence at key_slot * v_width, in it head after head at v_offset_g * padded
-//       keys: [padded keys / g, dv_g, g]; padding rows are zeros
+//   v   sequence after sequence at key_slot * value_width, in it head after head at value_offset_g
+//   *
+//       padded keys: [padded keys / g, PadFeatures(dv_g), g]; what pads it is zeros
 //   z   [N, sum of dv], f32
 struct PassData {
   std::vector<SequencePlan> sequences;
@@ -111,8 +112,8 @@ struct WorkerScratch {
   Scratch scores;          // [kQueryTile, kKeyBlock]
   Scratch weights;         // [kQueryTile, kKeyBlock] in bf16
   Scratch bias;            // [kQueryTile, kKeyBlock]
-  Scratch output;          // [kQueryTile, dv]
-  Scratch values;          // [kKeyBlock, dv]: a block of v made finite
+  Scratch output;          // [kQueryTile, PadFeatures(dv)]
+  Scratch values;          // [kKeyBlock, PadFeatures(dv)]: a block of v made finite
   Scratch maxima;          // [key blocks, kQueryTile]
   Scratch rows;            // z of an ablation; contributions of a Gram tile; k in bf16
 

@@ -122,11 +122,11 @@ void ScoreRowImpl(TileType type, const void* q, const void* kt, int64_t dk, int6
 }
 
 void AddWeightedRowsImpl(TileType type, const void* weights, const void* v, int64_t keys,
-                         int64_t dv, float* output) {
+                         int64_t features, float* output) {
   if (type == TileType::kBf16) {
-    MultiplyRow<Bf16, true>(weights, v, keys / 2, dv, dv, output);
+    MultiplyRow<Bf16, true>(weights, v, keys / 2, features, features, output);
   } else {
-    MultiplyRow<F32, true>(weights, v, keys, dv, dv, output);
+    MultiplyRow<F32, true>(weights, v, keys, features, features, output);
   }
 }
 
@@ -145,9 +145,9 @@ void ScoreRow(TileType type, const void* q, const void* kt, int64_t dk, int64_t 
   HWY_DYNAMIC_DISPATCH(ScoreRowImpl)(type, q, kt, dk, panel, columns, scores);
 }
 
-void AddWeightedRows(TileType type, const void* weights, const void* v, int64_t keys, int64_t dv,
-                     float* output) {
-  HWY_DYNAMIC_DISPATCH(AddWeightedRowsImpl)(type, weights, v, keys, dv, output);
+void AddWeightedRows(TileType type, const void* weights, const void* v, int64_t keys,
+                     int64_t features, float* output) {
+  HWY_DYNAMIC_DISPATCH(AddWeightedRowsImpl)(type, weights, v, keys, features, output);
 }
 
 }  // namespace headwise

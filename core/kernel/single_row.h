@@ -16,9 +16,10 @@ namespace headwise {
 void ScoreRow(TileType type, const void* q, const void* kt, int64_t dk, int64_t panel,
               int64_t columns, float* scores);
 
-// output [dv] += weights [keys] times v [keys, dv], g rows interleaved; keys: a multiple of g.
-void AddWeightedRows(TileType type, const void* weights, const void* v, int64_t keys, int64_t dv,
-                     float* output);
+// output [features] += weights [keys] times v [keys, features], g rows interleaved; keys: a
+// multiple of g.
+void AddWeightedRows(TileType type, const void* weights, const void* v, int64_t keys,
+                     int64_t features, float* output);
 
 }  // namespace headwise
 

@@ -172,71 +172,111 @@ struct WeightSink {
   HWY_INLINE float Sum() { return hn::ReduceSum(d, hn::Add(sum0, sum1)); }
 };
 
-// Weights exp(t - max) of a row that sees columns [begin, end) of [0, width); the rest are 0.
-// Returns their sum.
+// Weights exp(t - max) of a row that sees columns [begin, end) of [0, width), kWhole: all of them;
+// the rest are 0. Returns their sum, whose order doesn't depend on what the row sees.
 template <bool kBf16, bool kWhole>
 HWY_INLINE float ExpRow(const SoftmaxTile& tile, int64_t row, float max) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t pair = 2 * lanes;
   const float* scores = tile.scores + row * tile.stride;
   WeightSink<kBf16> sink{.d = {},
                          .db = {},
                          .place = tile.scores + row * tile.stride,
                          .bf16 = kBf16 ? tile.bf16 + row * tile.bf16_stride : nullptr};
-  const int32_t begin = tile.begin[row], end = tile.end[row];
+  const int32_t begin = kWhole ? 0 : tile.begin[row];
+  const int64_t end = kWhole ? tile.width : tile.end[row];
   const FloatVec unit = hn::Set(d, tile.unit());
   const FloatVec max_v = hn::Set(d, max);
   const auto weight = [&](int64_t j) HWY_ATTR {
-    const FloatVec x = hn::Mul(hn::Sub(hn::LoadU(d, scores + j), max_v), unit);
-    const FloatVec p = Exp2<!kBf16>(d, x);
-    // Only the vectors at the ends hold both kinds of columns.
-    if (kWhole || (j >= begin && j + lanes <= end)) return p;
-    return hn::IfThenElseZero(Visible(d, j, begin, end), p);
+    return Exp2<!kBf16>(d, hn::Mul(hn::Sub(hn::LoadU(d, scores + j), max_v), unit));
   };
+  const auto visible = [&](int64_t j) HWY_ATTR {
+    return hn::IfThenElseZero(Visible(d, j, begin, static_cast<int32_t>(end)), weight(j));
+  };
+  const FloatVec zero = hn::Zero(d);
   int64_t j = 0;
-  for (; j + 2 * lanes <= tile.width; j += 2 * lanes) {
-    if (kWhole) {  // the row that MaxOfFour reads next comes from the second-level cache
-      __builtin_prefetch(scores + 4 * tile.stride + j);
-      __builtin_prefetch(scores + 4 * tile.stride + j + lanes);
-    }
+  for (; j + pair <= begin; j += pair) sink.Put(j, zero, zero);
+  if (j < begin && j + pair <= tile.width) {
+    sink.Put(j, visible(j), visible(j + lanes));
+    j += pair;
+  }
+  for (; j + pair <= end; j += pair) {
+    // The row that MaxOfFour reads next comes from the second-level cache.
+    __builtin_prefetch(scores + 4 * tile.stride + j);
+    __builtin_prefetch(scores + 4 * tile.stride + j + lanes);
     sink.Put(j, weight(j), weight(j + lanes));
   }
-  if (j < tile.width) sink.PutLast(j, weight(j));
+  if (!kWhole && j < end && j + pair <= tile.width) {
+    sink.Put(j, visible(j), visible(j + lanes));
+    j += pair;
+  }
+  for (; !kWhole && j + pair <= tile.width; j += pair) sink.Put(j, zero, zero);
+  if (j < tile.width) sink.PutLast(j, kWhole ? weight(j) : visible(j));
   return sink.Sum();
 }
 
-// Largest score of a row that sees all columns, four rows at a time.
-HWY_INLINE void MaxOfFour(const float* scores, int64_t stride, int64_t width, float* max) {
+// `max`, or the largest score of columns [from, to) in [begin, end) where that is larger; `from` is
+// a multiple of a vector.
+HWY_INLINE FloatVec VisibleMax(const float* scores, int64_t from, int64_t to, int32_t begin,
+                               int32_t end, FloatVec max) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec m0 = hn::LoadU(d, scores);
-  FloatVec m1 = hn::LoadU(d, scores + stride);
-  FloatVec m2 = hn::LoadU(d, scores + 2 * stride);
-  FloatVec m3 = hn::LoadU(d, scores + 3 * stride);
-  for (int64_t j = lanes; j < width; j += lanes) {
+  const FloatVec lowest = hn::Set(d, kNegativeInfinity);
+  for (int64_t j = from; j < to; j += lanes) {
+    FloatVec t = hn::LoadU(d, scores + j);
+    if (j < begin || j + lanes > end) t = hn::IfThenElse(Visible(d, j, begin, end), t, lowest);
+    max = hn::Max(max, t);
+  }
+  return max;
+}
+
+// Largest visible score of a row; -inf if it sees none.
+float MaxOfOne(const SoftmaxTile& tile, int64_t row) {
+  const FloatTag d;
+  const int32_t begin = tile.begin[row], end = tile.end[row];
+  const int64_t from = RoundDown(begin, static_cast<int64_t>(hn::Lanes(d)));
+  return hn::ReduceMax(d, VisibleMax(tile.scores + row * tile.stride, from, end, begin, end,
+                                     hn::Set(d, kNegativeInfinity)));
+}
+
+// The same of four rows, each of which sees something. What all four see they read together.
+template <bool kWhole>
+HWY_INLINE void MaxOfFour(const SoftmaxTile& tile, int64_t row, float* max) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t stride = tile.stride;
+  const float* scores = tile.scores + row * stride;
+  const int32_t* begin = tile.begin + row;
+  const int32_t* end = tile.end + row;
+  const int64_t first = kWhole ? 0 : RoundUp(*std::max_element(begin, begin + 4), lanes);
+  const int64_t last = kWhole ? tile.width : RoundDown(*std::min_element(end, end + 4), lanes);
+  if (first >= last) {
+    for (int64_t i = 0; i < 4; ++i) max[i] = MaxOfOne(tile, row + i);
+    return;
+  }
+  FloatVec m0 = hn::LoadU(d, scores + first);
+  FloatVec m1 = hn::LoadU(d, scores + stride + first);
+  FloatVec m2 = hn::LoadU(d, scores + 2 * stride + first);
+  FloatVec m3 = hn::LoadU(d, scores + 3 * stride + first);
+  for (int64_t j = first + lanes; j < last; j += lanes) {
     m0 = hn::Max(m0, hn::LoadU(d, scores + j));
     m1 = hn::Max(m1, hn::LoadU(d, scores + stride + j));
     m2 = hn::Max(m2, hn::LoadU(d, scores + 2 * stride + j));
     m3 = hn::Max(m3, hn::LoadU(d, scores + 3 * stride + j));
   }
-  max[0] = hn::ReduceMax(d, m0);
-  max[1] = hn::ReduceMax(d, m1);
-  max[2] = hn::ReduceMax(d, m2);
-  max[3] = hn::ReduceMax(d, m3);
-}
-
-// Largest visible score of a row; -inf if it sees none.
-float VisibleMax(const float* scores, int32_t begin, int32_t end) {
-  const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const FloatVec lowest = hn::Set(d, kNegativeInfinity);
-  FloatVec max = lowest;
-  for (int64_t j = begin / lanes * lanes; j < end; j += lanes) {
-    FloatVec t = hn::LoadU(d, scores + j);
-    if (j < begin || j + lanes > end) t = hn::IfThenElse(Visible(d, j, begin, end), t, lowest);
-    max = hn::Max(max, t);
-  }
-  return hn::ReduceMax(d, max);
+  const auto finish = [&](int64_t i, FloatVec m) HWY_ATTR {
+    if (!kWhole) {
+      const float* at = scores + i * stride;
+      m = VisibleMax(at, RoundDown(begin[i], lanes), first, begin[i], end[i], m);
+      m = VisibleMax(at, last, end[i], begin[i], end[i], m);
+    }
+    max[i] = hn::ReduceMax(d, m);
+  };
+  finish(0, m0);
+  finish(1, m1);
+  finish(2, m2);
+  finish(3, m3);
 }
 
 float Exp2OfOne(float x) { return hn::GetLane(Exp2<true>(FloatTag(), hn::Set(FloatTag(), x))); }
@@ -258,51 +298,58 @@ HWY_INLINE void TakeSum(float block_sum, size_t row, SoftmaxState* state) {
   state->sum[row] = state->sum[row] * state->factor[row] + block_sum;
 }
 
-HWY_INLINE void AskAhead(const SoftmaxTile& tile) {
-  if (tile.ahead != nullptr) tile.ahead->Ask(kLinesARow);
+// `rows` rows from their maxima.
+template <bool kBf16, bool kWhole>
+HWY_INLINE void FinishRows(const SoftmaxTile& tile, int64_t row, int64_t rows, float* max,
+                           size_t at, SoftmaxState* state) {
+  for (int64_t i = 0; i < rows; ++i) {
+    max[i] = TakeMax(tile.unit(), max[i], at + static_cast<size_t>(i), state);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    TakeSum(ExpRow<kBf16, kWhole>(tile, row + i, max[i]), at + static_cast<size_t>(i), state);
+    if (tile.ahead != nullptr) tile.ahead->Ask(kLinesARow);
+  }
 }
 
+// A row that sees nothing of the block.
 template <bool kBf16>
-void StepRow(const SoftmaxTile& tile, int64_t row, size_t at, SoftmaxState* state) {
-  const int32_t begin = tile.begin[row], end = tile.end[row];
-  if (begin >= end) {
-    state->factor[at] = 1.0f;
-    if (kBf16) {
-      std::fill_n(tile.bf16 + row * tile.bf16_stride, tile.width, uint16_t{0});
-    } else {
-      std::fill_n(tile.scores + row * tile.stride, tile.width, 0.0f);
-    }
-    return;
+void SkipRow(const SoftmaxTile& tile, int64_t row, size_t at, SoftmaxState* state) {
+  state->factor[at] = 1.0f;
+  if (kBf16) {
+    std::fill_n(tile.bf16 + row * tile.bf16_stride, tile.width, uint16_t{0});
+  } else {
+    std::fill_n(tile.scores + row * tile.stride, tile.width, 0.0f);
   }
-  const float block_max = VisibleMax(tile.scores + row * tile.stride, begin, end);
-  const float max = TakeMax(tile.unit(), block_max, at, state);
-  TakeSum(ExpRow<kBf16, /*kWhole=*/false>(tile, row, max), at, state);
 }
 
 template <bool kBf16>
 void StepRows(const SoftmaxTile& tile, int64_t first_row, SoftmaxState* state) {
-  const int32_t width = static_cast<int32_t>(tile.width);
+  const auto four = [&tile](int64_t row, auto holds) {
+    return row + 4 <= tile.rows && holds(row) && holds(row + 1) && holds(row + 2) && holds(row + 3);
+  };
+  const auto sees = [&tile](int64_t row) { return tile.begin[row] < tile.end[row]; };
+  const auto sees_all = [&tile](int64_t row) {
+    return tile.begin[row] == 0 && tile.end[row] == tile.width;
+  };
   for (int64_t row = 0; row < tile.rows;) {
     const size_t at = static_cast<size_t>(first_row + row);
-    bool four_whole = row + 4 <= tile.rows;
-    for (int64_t i = row; four_whole && i < row + 4; ++i) {
-      four_whole = tile.begin[i] == 0 && tile.end[i] == width;
-    }
-    if (!four_whole) {
-      StepRow<kBf16>(tile, row, at, state);
-      AskAhead(tile);
-      ++row;
-      continue;
-    }
     float max[4];
-    MaxOfFour(tile.scores + row * tile.stride, tile.stride, tile.width, max);
-    for (size_t i = 0; i < 4; ++i) max[i] = TakeMax(tile.unit(), max[i], at + i, state);
-    for (size_t i = 0; i < 4; ++i) {
-      TakeSum(ExpRow<kBf16, /*kWhole=*/true>(tile, row + static_cast<int64_t>(i), max[i]), at + i,
-              state);
-      AskAhead(tile);
+    if (four(row, sees_all)) {
+      MaxOfFour<true>(tile, row, max);
+      FinishRows<kBf16, true>(tile, row, 4, max, at, state);
+      row += 4;
+    } else if (four(row, sees)) {
+      MaxOfFour<false>(tile, row, max);
+      FinishRows<kBf16, false>(tile, row, 4, max, at, state);
+      row += 4;
+    } else if (sees(row)) {
+      max[0] = MaxOfOne(tile, row);
+      FinishRows<kBf16, false>(tile, row, 1, max, at, state);
+      ++row;
+    } else {
+      SkipRow<kBf16>(tile, row, at, state);
+      ++row;
     }
-    row += 4;
   }
 }
 

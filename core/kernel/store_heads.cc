@@ -23,17 +23,18 @@ float* HeadOfV(const AttentionLayer& layer, int64_t group, const SequencePlan& s
 
 // Rows of v as pairs of bf16. A pair may be split between two tasks; then each writes its own
 // half only.
-void StoreValuesAsBf16(const HeadRows& values, uint16_t* head) {
+void StoreValuesAsBf16(const HeadRows& values, int64_t features, uint16_t* head) {
   const RowsView& rows = values.rows;
   for (int64_t i = 0; i < rows.rows;) {
     const int64_t key = values.first + i;
     if (key % 2 == 0 && i + 1 < rows.rows) {
-      InterleaveAsBf16(rows.row(i), rows.row(i + 1), rows.width, head + key * rows.width);
+      InterleaveAsBf16(rows.row(i), rows.row(i + 1), rows.width, features, head + key * features);
       i += 2;
       continue;
     }
-    for (int64_t d = 0; d < rows.width; ++d) {
-      head[InterleavedIndex(2, rows.width, key, d)] = FloatToBf16(rows.row(i)[d]);
+    for (int64_t d = 0; d < features; ++d) {
+      head[InterleavedIndex(2, features, key, d)] =
+          d < rows.width ? FloatToBf16(rows.row(i)[d]) : uint16_t{0};
     }
     ++i;
   }
@@ -47,7 +48,7 @@ void StoreQueries(const AttentionLayer& layer, int64_t head, const HeadRows& row
   if (layer.attend_type() == TileType::kBf16) {
     StoreRowsAsBf16(rows.rows, dk, static_cast<uint16_t*>(pass->q) + at);
   } else {
-    StoreRows(rows.rows, static_cast<float*>(pass->q) + at);
+    StoreRows(rows.rows, dk, static_cast<float*>(pass->q) + at);
   }
 }
 
@@ -63,9 +64,6 @@ void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows,
   if (reduced) {
     auto* narrow = scratch->rows.Reserve<uint16_t>(kTileRows * features);
     StoreRowsAsBf16(rows.rows, features, narrow);
-    for (int64_t i = 0; i < rows.rows.rows && features > rows.rows.width; ++i) {
-      narrow[(i + 1) * features - 1] = 0;
-    }
     source = narrow;
     source_stride = words;
   }
@@ -84,7 +82,7 @@ void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows,
 
 void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass) {
   const SequencePlan& s = *rows.sequence;
-  const int64_t dv = rows.rows.width;
+  const int64_t features = layer.value_features(group);
   const int64_t count = rows.rows.rows;
   const bool reduced = layer.attend_type() == TileType::kBf16;
   const float limit = reduced ? kLargestForBf16 : std::numeric_limits<float>::max();
@@ -92,20 +90,20 @@ void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& row
   uint8_t* flags = pass->v_not_finite + group * pass->padded_key_rows + s.key_slot;
   FlagRows(limit, rows.rows, flags + rows.first);
   if (reduced) {
-    StoreValuesAsBf16(rows, reinterpret_cast<uint16_t*>(head));
+    StoreValuesAsBf16(rows, features, reinterpret_cast<uint16_t*>(head));
   } else {
-    StoreRows(rows.rows, head + rows.first * dv);
+    StoreRows(rows.rows, features, head + rows.first * features);
   }
   if (rows.first + count < s.keys) return;
   // The rows that end the sequence clear the padding too.
   std::fill(flags + s.keys, flags + s.padded_keys(), uint8_t{0});
   if (!reduced) {
-    std::fill(head + s.keys * dv, head + s.padded_keys() * dv, 0.0f);
+    std::fill(head + s.keys * features, head + s.padded_keys() * features, 0.0f);
     return;
   }
   for (int64_t key = s.keys; key < s.padded_keys(); ++key) {
-    for (int64_t d = 0; d < dv; ++d) {
-      reinterpret_cast<uint16_t*>(head)[InterleavedIndex(2, dv, key, d)] = 0;
+    for (int64_t d = 0; d < features; ++d) {
+      reinterpret_cast<uint16_t*>(head)[InterleavedIndex(2, features, key, d)] = 0;
     }
   }
 }
@@ -138,10 +136,10 @@ void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, co
     }
   } else {
     const int64_t at = ValuesAt(layer, s, head);
-    const int64_t dv = layer.kv_dv(head);
+    const int64_t features = layer.value_features(head);
     for (int64_t key = 0; key < s.keys; ++key) {
-      for (int64_t d = 0; d < dv; ++d) {
-        out[key * stride + d] = number(pass.v, at + InterleavedIndex(group, dv, key, d));
+      for (int64_t d = 0; d < layer.kv_dv(head); ++d) {
+        out[key * stride + d] = number(pass.v, at + InterleavedIndex(group, features, key, d));
       }
     }
   }

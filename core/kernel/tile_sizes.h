@@ -30,8 +30,14 @@ inline constexpr int64_t kKeyPanel = 64;
 // Keys of a sequence are padded to a multiple of this: whole vectors.
 inline constexpr int64_t kKeyStep = 16;
 
-constexpr int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+// Features of v are padded to a multiple of this: whole vectors. Of 58 columns the f32 microkernel
+// makes a tenth less in the same time than of 64 with 6 in vain.
+inline constexpr int64_t kFeatureStep = 16;
+
+constexpr int64_t RoundDown(int64_t value, int64_t step) { return value / step * step; }
+constexpr int64_t RoundUp(int64_t value, int64_t step) { return RoundDown(value + step - 1, step); }
 constexpr int64_t PadKeys(int64_t keys) { return RoundUp(keys, kKeyStep); }
+constexpr int64_t PadFeatures(int64_t dv) { return RoundUp(dv, kFeatureStep); }
 
 }  // namespace headwise
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/dtype.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/vector_ops.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
@@ -20,6 +18,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
+using Bf16Tag = hn::Repartition<hwy::bfloat16_t, FloatTag>;
+using Bf16Vec = hn::Vec<Bf16Tag>;
 
 int64_t FloatLanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 
@@ -49,6 +49,13 @@ HWY_INLINE FloatVec LoadSome(const float* from, int64_t count) {
   const FloatTag d;
   return count == FloatLanes() ? hn::LoadU(d, from)
                                : hn::LoadN(d, from, static_cast<size_t>(count));
+}
+
+// At most two vectors of numbers as one of bf16; what is beyond `count` is zero.
+HWY_INLINE Bf16Vec LoadAsBf16(const float* from, int64_t count) {
+  const int64_t first = std::min(count, FloatLanes());
+  return hn::OrderedDemote2To(Bf16Tag(), LoadSome(from, first),
+                              LoadSome(from + first, count - first));
 }
 
 // The sum of f(x) over a row.
@@ -209,35 +216,40 @@ void ScaleRowsToImpl(const float* factors, const RowsView& m, int64_t out_stride
     for (; j + lanes <= m.width; j += lanes) {
       hn::StoreU(hn::Mul(factor, hn::LoadU(d, row + j)), d, out + j);
     }
-    for (; j < m.width; ++j) out[j] = factors[i] * row[j];
+    if (j == m.width) continue;
+    const int64_t rest = m.width - j;
+    hn::StoreN(hn::Mul(factor, LoadSome(row + j, rest)), d, out + j, static_cast<size_t>(rest));
   }
 }
 
-void StoreRowsImpl(const RowsView& m, float* out) {
+void StoreRowsImpl(const RowsView& m, int64_t out_stride, float* out) {
   const FloatTag d;
-  const int64_t lanes = FloatLanes();
-  for (int64_t i = 0; i < m.rows; ++i, out += m.width) {
-    PrefetchRow(m, i);
-    const float* row = m.row(i);
-    int64_t j = 0;
-    for (; j + lanes <= m.width; j += lanes) hn::StoreU(hn::LoadU(d, row + j), d, out + j);
-    for (; j < m.width; ++j) out[j] = row[j];
-  }
-}
-
-void StoreRowsAsBf16Impl(const RowsView& m, int64_t out_stride, uint16_t* out) {
-  const FloatTag d;
-  const hn::Repartition<hwy::bfloat16_t, FloatTag> db;
   const int64_t lanes = FloatLanes();
   for (int64_t i = 0; i < m.rows; ++i, out += out_stride) {
     PrefetchRow(m, i);
     const float* row = m.row(i);
     int64_t j = 0;
-    for (; j + 2 * lanes <= m.width; j += 2 * lanes) {
-      hn::StoreU(hn::OrderedDemote2To(db, hn::LoadU(d, row + j), hn::LoadU(d, row + j + lanes)), db,
-                 reinterpret_cast<hwy::bfloat16_t*>(out + j));
+    for (; j + lanes <= m.width; j += lanes) hn::StoreU(hn::LoadU(d, row + j), d, out + j);
+    for (; j < out_stride; j += lanes) {
+      const int64_t count = std::clamp<int64_t>(m.width - j, 0, lanes);
+      hn::StoreN(LoadSome(row + j, count), d, out + j, static_cast<size_t>(out_stride - j));
     }
-    for (; j < m.width; ++j) out[j] = FloatToBf16(row[j]);
+  }
+}
+
+void StoreRowsAsBf16Impl(const RowsView& m, int64_t out_stride, uint16_t* out) {
+  const Bf16Tag db;
+  const int64_t pair = 2 * FloatLanes();
+  for (int64_t i = 0; i < m.rows; ++i, out += out_stride) {
+    PrefetchRow(m, i);
+    const float* row = m.row(i);
+    auto* to = reinterpret_cast<hwy::bfloat16_t*>(out);
+    int64_t j = 0;
+    for (; j + pair <= m.width; j += pair) hn::StoreU(LoadAsBf16(row + j, pair), db, to + j);
+    for (; j < out_stride; j += pair) {
+      const int64_t count = std::clamp<int64_t>(m.width - j, 0, pair);
+      hn::StoreN(LoadAsBf16(row + j, count), db, to + j, static_cast<size_t>(out_stride - j));
+    }
   }
 }
 
@@ -288,23 +300,27 @@ void Transpose32Impl(const uint32_t* in, int64_t in_stride, int64_t rows, int64_
   }
 }
 
-void InterleaveAsBf16Impl(const float* a, const float* b, int64_t count, uint16_t* out) {
-  const FloatTag d;
-  const hn::Repartition<hwy::bfloat16_t, FloatTag> db;
+void InterleaveAsBf16Impl(const float* a, const float* b, int64_t count, int64_t out_count,
+                          uint16_t* out) {
   const hn::Repartition<uint16_t, FloatTag> d16;
-  const int64_t lanes = FloatLanes();
+  const int64_t pair = 2 * FloatLanes();
   int64_t j = 0;
-  for (; j + 2 * lanes <= count; j += 2 * lanes) {
-    const auto from_a = hn::BitCast(
-        d16, hn::OrderedDemote2To(db, hn::LoadU(d, a + j), hn::LoadU(d, a + j + lanes)));
-    const auto from_b = hn::BitCast(
-        d16, hn::OrderedDemote2To(db, hn::LoadU(d, b + j), hn::LoadU(d, b + j + lanes)));
+  for (; j + pair <= count; j += pair) {
+    const auto from_a = hn::BitCast(d16, LoadAsBf16(a + j, pair));
+    const auto from_b = hn::BitCast(d16, LoadAsBf16(b + j, pair));
     hn::StoreU(hn::InterleaveWholeLower(d16, from_a, from_b), d16, out + 2 * j);
-    hn::StoreU(hn::InterleaveWholeUpper(d16, from_a, from_b), d16, out + 2 * (j + lanes));
+    hn::StoreU(hn::InterleaveWholeUpper(d16, from_a, from_b), d16, out + 2 * j + pair);
   }
-  for (; j < count; ++j) {
-    out[2 * j] = FloatToBf16(a[j]);
-    out[2 * j + 1] = FloatToBf16(b[j]);
+  for (; j < out_count; j += pair) {
+    const int64_t rest = std::clamp<int64_t>(count - j, 0, pair);
+    const auto from_a = hn::BitCast(d16, LoadAsBf16(a + j, rest));
+    const auto from_b = hn::BitCast(d16, LoadAsBf16(b + j, rest));
+    const int64_t room = 2 * std::min(out_count - j, pair);
+    const int64_t low = std::min(room, pair);
+    hn::StoreN(hn::InterleaveWholeLower(d16, from_a, from_b), d16, out + 2 * j,
+               static_cast<size_t>(low));
+    hn::StoreN(hn::InterleaveWholeUpper(d16, from_a, from_b), d16, out + 2 * j + low,
+               static_cast<size_t>(room - low));
   }
 }
 
@@ -375,7 +391,9 @@ void FlagRows(float limit, const RowsView& m, uint8_t* flags) {
   HWY_DYNAMIC_DISPATCH(FlagRowsImpl)(limit, m, flags);
 }
 
-void StoreRows(const RowsView& m, float* out) { HWY_DYNAMIC_DISPATCH(StoreRowsImpl)(m, out); }
+void StoreRows(const RowsView& m, int64_t out_stride, float* out) {
+  HWY_DYNAMIC_DISPATCH(StoreRowsImpl)(m, out_stride, out);
+}
 
 void StoreRowsAsBf16(const RowsView& m, int64_t out_stride, uint16_t* out) {
   HWY_DYNAMIC_DISPATCH(StoreRowsAsBf16Impl)(m, out_stride, out);
@@ -387,8 +405,9 @@ void Transpose32(const void* in, int64_t in_stride, int64_t rows, int64_t column
                                         static_cast<uint32_t*>(out), out_stride);
 }
 
-void InterleaveAsBf16(const float* a, const float* b, int64_t count, uint16_t* out) {
-  HWY_DYNAMIC_DISPATCH(InterleaveAsBf16Impl)(a, b, count, out);
+void InterleaveAsBf16(const float* a, const float* b, int64_t count, int64_t out_count,
+                      uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(InterleaveAsBf16Impl)(a, b, count, out_count, out);
 }
 
 const char* VectorTargetName() { return HWY_DYNAMIC_DISPATCH(TargetNameImpl)(); }

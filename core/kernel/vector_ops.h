@@ -58,18 +58,20 @@ void ScaleTo(const float* in, float factor, int64_t count, float* out);
 // flags[i] = 0 if every element of row i is a number of magnitude <= limit, else 1.
 void FlagRows(float limit, const RowsView& m, uint8_t* flags);
 
-// Row by row, without gaps.
-void StoreRows(const RowsView& m, float* out);
+// Rows `out_stride` apart; what is beyond a row is zero.
+void StoreRows(const RowsView& m, int64_t out_stride, float* out);
 
-// Rounded to bf16 (nearest, ties to even).
+// The same, rounded to bf16 (nearest, ties to even).
 void StoreRowsAsBf16(const RowsView& m, int64_t out_stride, uint16_t* out);
 
 // Transposes 32-bit elements: in [rows, columns] to out [columns, rows].
 void Transpose32(const void* in, int64_t in_stride, int64_t rows, int64_t columns, void* out,
                  int64_t out_stride);
 
-// out[2j] = a[j], out[2j + 1] = b[j], rounded to bf16: two rows of an interleaved panel.
-void InterleaveAsBf16(const float* a, const float* b, int64_t count, uint16_t* out);
+// out[2j] = a[j], out[2j + 1] = b[j], rounded to bf16: two rows of an interleaved panel, which is
+// `out_count` wide; what is beyond `count` is zero.
+void InterleaveAsBf16(const float* a, const float* b, int64_t count, int64_t out_count,
+                      uint16_t* out);
 
 // Name of the instruction set that Highway picked, for the bench's header.
 const char* VectorTargetName();

@@ -92,6 +92,10 @@ class AttentionLayer {
   int64_t kt_features(int64_t group) const {
     return RoundUp(kv_dk(group), Interleave(attend_type_));
   }
+  // And in PassData::v, where they are filled up to whole vectors.
+  const std::vector<int64_t>& value_offsets() const { return value_offsets_; }
+  int64_t value_width() const { return value_width_; }
+  int64_t value_features(int64_t group) const { return PadFeatures(kv_dv(group)); }
 
   // The spec's sums and group widths, looked up once: kernels ask for them at every tile.
   int64_t q_width() const { return q_width_; }
@@ -123,9 +127,10 @@ class AttentionLayer {
   std::unique_ptr<const PositionBias> position_bias_;
   std::vector<float> sinks_;
   std::vector<float> q_norm_, k_norm_, q_norm_bias_, k_norm_bias_;
-  std::vector<int64_t> q_offsets_, z_offsets_, k_offsets_, v_offsets_, kt_offsets_;
+  std::vector<int64_t> q_offsets_, z_offsets_, k_offsets_, v_offsets_, kt_offsets_, value_offsets_;
   std::vector<int64_t> kv_dk_, kv_dv_;  // [G]
   int64_t q_width_ = 0, k_width_ = 0, v_width_ = 0, z_width_ = 0, kt_width_ = 0;
+  int64_t value_width_ = 0;
   int64_t q_square_sums_ = 0, k_square_sums_ = 0;
   int64_t max_dv_ = 0;
   int64_t max_dk_ = 0;

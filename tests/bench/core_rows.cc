@@ -76,7 +76,7 @@ std::unique_ptr<Case> MakeCase(DType dtype, int64_t units, int64_t dk, int64_t l
   s.queries = s.keys = length;
   s.causal = mask.causal;
   s.window = mask.window;
-  const size_t padded = static_cast<size_t>(s.padded_keys() * (dk + 1));
+  const size_t padded = static_cast<size_t>(s.padded_keys() * PadFeatures(dk));
   c->workers.resize(static_cast<size_t>(pool->threads()));
   for (Case::Worker& worker : c->workers) {
     worker.q.resize(static_cast<size_t>((length + kQueryTile) * dk));

@@ -35,7 +35,7 @@ void PlaceHead(Decode* c, int64_t head, const SequencePlan& s) {
   p.padded_key_rows = s.padded_keys();
   p.q = c->queries.data() + head * c->dk;
   p.kt = c->kt.as<char>() + head * s.padded_keys() * c->layer->kt_features(0) * number;
-  p.v = c->values.as<char>() + head * s.padded_keys() * c->dk * number;
+  p.v = c->values.as<char>() + head * s.padded_keys() * c->layer->value_features(0) * number;
   p.v_not_finite = c->flags.data() + head * s.padded_keys();
   p.z = c->z.data() + head * c->dk;
   const auto rows = [&](std::vector<float>* from, int64_t row, int64_t count) {
@@ -75,7 +75,7 @@ std::unique_ptr<Decode> MakeDecode(DType dtype, int64_t heads, int64_t dk, int64
   s.keys = keys;
   const int64_t keys_bytes = heads * s.padded_keys() * ElementBytes(c->layer->attend_type());
   c->kt = MappedBytes(keys_bytes * c->layer->kt_features(0));
-  c->values = MappedBytes(keys_bytes * dk);
+  c->values = MappedBytes(keys_bytes * c->layer->value_features(0));
   c->flags.resize(static_cast<size_t>(heads * s.padded_keys()));
   c->passes.resize(static_cast<size_t>(heads));
   c->scratch.resize(static_cast<size_t>(pool->threads()));

@@ -48,9 +48,10 @@ class Layout {
     }
     pass_.key_rows = pass_.query_rows;
     pass_.padded_key_rows = slot;
-    for (std::vector<float>* buffer : {&q_, &kt_, &v_}) {
+    for (std::vector<float>* buffer : {&q_, &kt_}) {
       buffer->resize(static_cast<size_t>((slot + kQueryTile) * width));
     }
+    v_.resize(static_cast<size_t>(slot * layer_->value_width()));
     flags_.resize(static_cast<size_t>(slot * c.spec.kv_heads));
     pass_.q = q_.data();
     pass_.kt = kt_.data();

@@ -45,7 +45,7 @@ std::unique_ptr<ProjectionCase> MakeCase(const Settings& settings, DType dtype) 
   const size_t numbers = static_cast<size_t>((s.padded_keys() + kQueryTile) * width);
   c->q.resize(numbers);
   c->kt.resize(numbers);
-  c->v.resize(numbers);
+  c->v.resize(static_cast<size_t>(s.padded_keys() * c->layer->value_width()));
   c->flags.resize(numbers);
   c->pass.sequences = {s};
   c->pass.x = c->pass.memory = c->x.data();

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -74,31 +76,50 @@ TEST(Softmax, EveryRangeAgreesWithDoubles) {
   }
 }
 
+// What 7 rows see of `width` columns.
+using Ranges = std::vector<std::pair<int32_t, int32_t>>;
+std::vector<Ranges> ManyRanges(int32_t width) {
+  std::vector<Ranges> all(5, Ranges(7, {0, width}));
+  for (int32_t i = 0; i < 7; ++i) {
+    const size_t row = static_cast<size_t>(i);
+    all[1][row].second = width - 5;                    // keys that are no whole vectors
+    all[2][row].second = width - 6 + i;                // causal
+    all[3][row] = {i + 1, width - 6 + i};              // a window
+    all[4][row] = {width / 2 + i % 3, width / 2 + 3};  // little in common
+  }
+  all[4][1] = {0, 0};
+  return all;
+}
+
 TEST(Softmax, ManyRowsGiveWhatEachGivesAlone) {
-  // Rows go four at a time where all see everything, and one by one elsewhere: the same bits.
-  for (const int64_t width : {16, 32, 80, 256}) {
-    for (const bool bf16 : {false, true}) {
-      const std::vector<float> raw = RandomFloats(7 * width, 3, 15.0f);
-      Rows together(raw, width, 0, static_cast<int32_t>(width));
-      std::vector<uint16_t> weights(raw.size());
-      if (bf16) together.tile.bf16 = weights.data();
-      together.tile.bf16_stride = width;
-      const SoftmaxState state = together.Step();
-      for (int64_t row = 0; row < 7; ++row) {
-        Rows alone({raw.begin() + row * width, raw.begin() + (row + 1) * width}, width, 0,
-                   static_cast<int32_t>(width));
-        std::vector<uint16_t> own(static_cast<size_t>(width));
-        if (bf16) alone.tile.bf16 = own.data();
-        const SoftmaxState one = alone.Step();
-        const size_t at = static_cast<size_t>(row);
-        EXPECT_EQ(one.max[0], state.max[at]);
-        EXPECT_EQ(one.sum[0], state.sum[at]) << "width " << width << " bf16 " << bf16;
-        for (int64_t j = 0; j < width; ++j) {
-          const size_t place = static_cast<size_t>(row * width + j);
-          if (bf16) {
-            EXPECT_EQ(own[static_cast<size_t>(j)], weights[place]);
-          } else {
-            EXPECT_EQ(alone.scores[static_cast<size_t>(j)], together.scores[place]);
+  // Rows go four at a time where they can, and one by one elsewhere: the same bits.
+  for (const int32_t width : {16, 32, 80, 256}) {
+    for (const Ranges& ranges : ManyRanges(width)) {
+      for (const bool bf16 : {false, true}) {
+        const std::vector<float> raw = RandomFloats(7 * width, 3, 15.0f);
+        Rows together(raw, width, 0, 0);
+        for (size_t row = 0; row < 7; ++row) {
+          std::tie(together.begins[row], together.ends[row]) = ranges[row];
+        }
+        std::vector<uint16_t> weights(raw.size());
+        if (bf16) together.tile.bf16 = weights.data();
+        together.tile.bf16_stride = width;
+        const SoftmaxState state = together.Step();
+        for (size_t row = 0; row < 7; ++row) {
+          const auto begin = raw.begin() + static_cast<int64_t>(row) * width;
+          Rows alone({begin, begin + width}, width, ranges[row].first, ranges[row].second);
+          std::vector<uint16_t> own(static_cast<size_t>(width));
+          if (bf16) alone.tile.bf16 = own.data();
+          const SoftmaxState one = alone.Step();
+          EXPECT_EQ(one.max[0], state.max[row]);
+          EXPECT_EQ(one.sum[0], state.sum[row]) << "width " << width << " bf16 " << bf16;
+          for (size_t j = 0; j < own.size(); ++j) {
+            const size_t place = row * own.size() + j;
+            if (bf16) {
+              EXPECT_EQ(own[j], weights[place]);
+            } else {
+              EXPECT_EQ(alone.scores[j], together.scores[place]);
+            }
           }
         }
       }

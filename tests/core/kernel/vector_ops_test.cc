@@ -115,19 +115,43 @@ TEST(VectorOps, Bf16RowsRoundAsTheScalarDoes) {
   values[4] = kInf;
   values[5] = 3.3961e38f;   // rounds to infinity
   values[6] = 1.00390625f;  // halfway: to even
-  for (const int64_t width : {1, 31, 32, 67}) {
-    std::vector<uint16_t> out(140, 9);
-    StoreRowsAsBf16(View(&values, 2, width, 70), 70, out.data());
-    std::vector<uint16_t> pairs(static_cast<size_t>(2 * width));
-    InterleaveAsBf16(values.data(), values.data() + 70, width, pairs.data());
-    for (size_t i = 0; i < static_cast<size_t>(width); ++i) {
-      for (const size_t row : {size_t{0}, size_t{1}}) {
-        const uint16_t right = FloatToBf16(values[row * 70 + i]);
-        EXPECT_EQ(out[row * 70 + i], right) << i;
-        EXPECT_EQ(pairs[2 * i + row], right) << i;
+  for (const size_t width : {1, 16, 31, 32, 58, 67}) {
+    for (const size_t room : {0, 1, 6, 40}) {
+      const size_t stride = width + room;
+      const int64_t columns = static_cast<int64_t>(stride);
+      const RowsView rows = View(&values, 2, static_cast<int64_t>(width), 70);
+      std::vector<uint16_t> out(2 * stride + 1, 9);
+      StoreRowsAsBf16(rows, columns, out.data());
+      std::vector<uint16_t> pairs(2 * stride + 1, 9);
+      InterleaveAsBf16(rows.row(0), rows.row(1), rows.width, columns, pairs.data());
+      for (size_t i = 0; i < stride; ++i) {
+        for (const size_t row : {size_t{0}, size_t{1}}) {
+          const uint16_t right = i < width ? FloatToBf16(values[row * 70 + i]) : uint16_t{0};
+          EXPECT_EQ(out[row * stride + i], right) << i << " of " << width;
+          EXPECT_EQ(pairs[2 * i + row], right) << i << " of " << width;
+        }
       }
+      EXPECT_EQ(out.back(), 9) << "beyond the rows";
+      EXPECT_EQ(pairs.back(), 9) << "beyond the rows";
     }
-    EXPECT_EQ(out[static_cast<size_t>(width)], 9) << "beyond the width";
+  }
+}
+
+TEST(VectorOps, RowsAreStoredWithZerosBehindThem) {
+  std::vector<float> values = RandomFloats(2 * 70, 8);
+  for (const size_t width : {1, 16, 31, 32, 58, 67}) {
+    for (const size_t room : {0, 1, 6, 40}) {
+      const size_t stride = width + room;
+      std::vector<float> out(2 * stride + 1, 9.0f);
+      StoreRows(View(&values, 2, static_cast<int64_t>(width), 70), static_cast<int64_t>(stride),
+                out.data());
+      for (size_t i = 0; i < stride; ++i) {
+        for (const size_t row : {size_t{0}, size_t{1}}) {
+          EXPECT_EQ(out[row * stride + i], i < width ? values[row * 70 + i] : 0.0f) << i;
+        }
+      }
+      EXPECT_EQ(out.back(), 9.0f) << "beyond the rows";
+    }
   }
 }
 
