@@ -2,21 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what a user would pick instead of Headwise, in process, on shapes that it is asked for.
 
-  ./dev bench --peers            makes an environment with the packages and measures them and Headwise in turn
-  echo '{"core": false, "dtype": "f32", "shape": [1, 128, 768, 12], "seconds": 1}' | python peers.py     by hand
+  peers.py [--threads N] PIPES     `./dev bench --peers` makes an environment with the packages and starts it
 
-Each line of the input asks for one measurement: a whole self-attention layer (q, k, v projections, attention, output
-projection, biases, no mask) or, with core, attention alone on ready q, k, v; shape is B, T, D, H. Each line of the
-output answers one: {"onnxruntime": MS, "openvino": MS, "torch": MS, "torch_module": MS}, the least of several runs; peers
-that aren't installed or can't do it are absent.
+Each line of PIPES.in asks for one measurement, {"core": false, "dtype": "f32", "shape": [B, T, D, H], "seconds": 1}: a
+whole self-attention layer (q, k, v projections, attention, output projection, biases, no mask) or, with core, attention
+alone on ready q, k, v. Each line of PIPES.out answers one: {"onnxruntime": MS, "openvino": MS, "torch": MS,
+"torch_module": MS}, the least of several runs; peers that aren't installed or can't do it are absent.
 """
 import argparse
-import json
 import os
 import sys
 import time
 
 import numpy as np
+import rival_pipe
 
 RANDOM = np.random.default_rng(0)
 
@@ -160,22 +159,21 @@ class Peers:
                 self.missing.add(name)
         return self.layers.get(key)
 
-    def answer(self, line):
-        asked = json.loads(line)
+    def answer(self, asked):
         times = {}
         for name in PEERS:
             run = self.layer(name, tuple(asked["shape"]), asked["dtype"], asked["core"])
             if run is not None:
                 times[name] = best_ms(run, asked["seconds"])
-        return json.dumps(times)
+        return times
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    peers = Peers(parser.parse_args().threads)
-    for line in sys.stdin:
-        print(peers.answer(line), flush=True)
+    parser.add_argument("pipes")
+    options = parser.parse_args()
+    rival_pipe.answer_all(options.pipes, Peers(options.threads).answer)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 
   ./dev service [--triton] [--seconds 10] [--output docs/performance.md]
 
---triton-rates FILE holds what triton_rate.py printed just before: the same shapes behind Triton.
+--triton PIPES: triton_rate.py answers there and is measured at the same shapes, in turns with ours.
 """
 import argparse
+import contextlib
 import heapq
 import json
 import os
@@ -14,17 +15,22 @@ import platform
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
 import numpy as np
+import rival_pipe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+from running_server import RunningServer  # noqa: E402  pylint: disable=wrong-import-position
+
 BIN = ROOT / "build/release/bin"
 PACKED_RATE = ROOT / "build/release/tests/bin/headwise-packed-rate"
 LENGTHS = "uniform:16-512"
 CORES = os.cpu_count()
-RUNS = 5  # of 70 % of the peak
+RUNS = 5  # of what is measured in turns
 
 
 def write_layer(folder, width, heads):
@@ -44,25 +50,14 @@ def write_layer(folder, width, heads):
     return folder / "spec.json", folder / "weights.safetensors"
 
 
-class Server:
-    """A server with one layer, "m"; ended by `with`."""
-
-    def __init__(self, width, heads, core=None, flags=()):
-        pin = ["taskset", "-c", str(core)] if core is not None else []
-        self.process = subprocess.Popen([*pin, BIN / "headwise-server", "--listen", "127.0.0.1:0", "--metrics", "", *flags],
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.address = self.process.stdout.readline().split()[1]
-        with tempfile.TemporaryDirectory() as folder:
-            spec, weights = write_layer(pathlib.Path(folder), width, heads)
-            subprocess.run([BIN / "headwise", "--server", self.address, "load", "m", "--spec", spec, "--weights", weights],
-                           check=True, stdout=subprocess.DEVNULL)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
+@contextlib.contextmanager
+def serving(width, heads, *flags, core=None):
+    """A RunningServer with one layer, "m"."""
+    with RunningServer(BIN, *flags, core=core) as server, tempfile.TemporaryDirectory() as folder:
+        spec, weights = write_layer(pathlib.Path(folder), width, heads)
+        subprocess.run([BIN / "headwise", "--server", server.address, "load", "m", "--spec", spec, "--weights", weights],
+                       check=True, stdout=subprocess.DEVNULL)
+        yield server
 
 
 def load(servers, *flags, core=None):
@@ -72,7 +67,10 @@ def load(servers, *flags, core=None):
                "--json", "-", *map(str, flags)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout, done.stderr
-    return json.loads(done.stdout)
+    report = json.loads(done.stdout)
+    if "p99" not in report["latency_us"]:
+        sys.exit(f"service_report: --seconds: must be long enough for a p99; was {report['requests']['ok']} answers in a run")
+    return report
 
 
 def packed_rate(width, heads, lengths, concurrency, seconds, threads):
@@ -105,7 +103,13 @@ def queue_p99(windows, rate, seconds=400.0, seed=1):
 
 def row(name, value, bound, ok):
     kept = {True: "yes", False: "no", None: ""}[ok]
-    return f"| {name} | {value} | {bound} | {kept} |"
+    return shown(f"| {name} | {value} | {bound} | {kept} |")
+
+
+def shown(line):
+    """A row of a table, told at once: the whole report takes minutes."""
+    print(line, file=sys.stderr, flush=True)
+    return line
 
 
 def p99_row(arrivals, reports, base, base_us, most):
@@ -122,7 +126,7 @@ def mixed_lengths(seconds):
     """The rows for B 1, lengths 16 to 512, D 768, H 12."""
     inside = packed_rate(768, 12, LENGTHS, 32, seconds, CORES)["requests_per_s"]
     rows = []
-    with Server(768, 12) as server:
+    with serving(768, 12) as server:
         peak = load([server], "--lengths", LENGTHS, "--concurrency", 32, "--duration", f"{seconds}s")
         rate, cores = peak["requests_per_s"], peak["generator"]["cores"]
         left = inside * (CORES - cores) / CORES
@@ -155,28 +159,44 @@ def mixed_lengths(seconds):
     return rows
 
 
+def median_of(runs, *path):
+    """The median over `runs` of what each holds at `path`."""
+    values = []
+    for run in runs:
+        for key in path:
+            run = run[key]
+        values.append(run)
+    return statistics.median(values)
+
+
 def fixed_shapes(seconds, triton):
-    """The rows of 4 clients at two shapes, beside Triton's {(B, T, D, H): its answer} where it was measured."""
+    """The rows of 4 clients at two shapes; with a RivalPipe to Triton, in turns with it."""
     rows = []
     for tokens, width, heads, wanted in ((10, 512, 8, 5.0), (128, 768, 12, 1.2)):
-        with Server(width, heads) as server:
-            report = load([server], "--lengths", f"fixed:{tokens}", "--concurrency", 4, "--duration", f"{seconds}s")
-            latency = report["latency_us"]
-            rate = report["requests_per_s"]
-            beside = "| not measured | |"
-            if peer := triton.get((1, tokens, width, heads)):
-                times = rate / peer["requests_per_s"]
-                beside = (f"| {peer['requests_per_s']:.0f} (p50 {peer['p50_ms']:.2f}, p99 {peer['p99_ms']:.2f} ms): ours is "
-                          f"{times:.2f} × that, wanted ≥ {wanted:g} | {'yes' if times >= wanted else 'no'} |")
-            rows.append(f"| B 1, T {tokens}, D {width}, H {heads} | {rate:.0f} | {latency['p50'] / 1e3:.2f} ms | "
-                        f"{latency['p99'] / 1e3:.2f} ms | {report['tokens_per_s']:.0f} {beside}")
+        ours, theirs = [], []
+        with serving(width, heads) as server:
+            for _ in range(RUNS):
+                ours.append(load([server], "--lengths", f"fixed:{tokens}", "--concurrency", 4, "--duration", f"{seconds / 2}s"))
+                if triton:
+                    theirs.append(triton.ask(shape=[1, tokens, width], seconds=seconds / 2))
+        beside = "| not measured | |"
+        if theirs:
+            ratios = sorted(our["requests_per_s"] / their["requests_per_s"] for our, their in zip(ours, theirs))
+            times = statistics.median(ratios)
+            each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            beside = (f"| {median_of(theirs, 'requests_per_s'):.0f} (p50 {median_of(theirs, 'p50_ms'):.2f}, p99 "
+                      f"{median_of(theirs, 'p99_ms'):.2f} ms): ours is {each} × that, median {times:.2f}, wanted ≥ {wanted:g} "
+                      f"| {'yes' if times >= wanted else 'no'} |")
+        p50, p99 = (median_of(ours, "latency_us", name) / 1e3 for name in ("p50", "p99"))
+        rows.append(shown(f"| B 1, T {tokens}, D {width}, H {heads} | {median_of(ours, 'requests_per_s'):.0f} | {p50:.2f} ms | "
+                          f"{p99:.2f} ms | {median_of(ours, 'tokens_per_s'):.0f} {beside}"))
     return rows
 
 
 def replicas(seconds):
     """One replica on a core, then two on two, the generator beside them."""
     flags = ("--lengths", "fixed:128", "--duration", f"{seconds}s")
-    with Server(768, 12, core=0, flags=("--threads", "1")) as first, Server(768, 12, core=1, flags=("--threads", "1")) as second:
+    with serving(768, 12, "--threads", "1", core=0) as first, serving(768, 12, "--threads", "1", core=1) as second:
         one = load([first], *flags, "--concurrency", 4, core=1)
         two = load([first, second], *flags, "--concurrency", 8)
     generator = two["generator"]["cores"]
@@ -190,7 +210,7 @@ def replicas(seconds):
 
 def ceiling():
     """How fast headwise-load itself can go: a layer of next to no work."""
-    with Server(8, 2) as server:
+    with serving(8, 2) as server:
         done = subprocess.run([BIN / "headwise-load", "m", "--server", server.address, "--lengths", "fixed:1", "--find-rate",
                                "p99<20ms", "--rate", "4000", "--duration", "2s", "--connections", "4", "--json", "-"],
                               capture_output=True, text=True)
@@ -210,16 +230,14 @@ def cpu_name():
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seconds", type=float, default=10)
-    arguments.add_argument("--triton-rates", type=pathlib.Path)
+    arguments.add_argument("--triton", metavar="PIPES")
     arguments.add_argument("--output", default=str(ROOT / "docs/performance.md"))
     options = arguments.parse_args()
     seconds = int(options.seconds) if options.seconds.is_integer() else options.seconds
-    triton = {}
-    if options.triton_rates:
-        answers = map(json.loads, options.triton_rates.read_text().splitlines())
-        triton = {tuple(answer["shape"]): answer for answer in answers}
-    # The shapes first: Triton's turn was just before.
-    shapes, mixed, two = fixed_shapes(seconds, triton), mixed_lengths(seconds), replicas(seconds)
+    # Triton first: it ends with its pipe.
+    with rival_pipe.RivalPipe(options.triton) if options.triton else contextlib.nullcontext() as triton:
+        shapes = fixed_shapes(seconds, triton)
+    mixed, two = mixed_lengths(seconds), replicas(seconds)
     rate, limited, closed = ceiling()
     head = ["| what | measured | wanted | kept |", "|---|---|---|---|"]
     text = "\n".join([
@@ -230,8 +248,8 @@ def main():
         f"## B 1, lengths {LENGTHS}, D 768, H 12, f32", "", *head, *mixed, "",
         "Latency counts from the planned send. The generator runs on the same cores: what it uses is no server's to give.", "",
         "## Four clients, fixed shapes, f32", "",
-        "Triton serves the same layer from OpenVINO (PyTriton), measured just before with four tritonclients; x and y are raw "
-        "f32 in both.", "",
+        f"Triton serves the same layer from OpenVINO (PyTriton) to four tritonclients; x and y are raw f32 in both. Medians of "
+        f"{RUNS} runs of each, in turns.", "",
         "| shape | requests/s | p50 | p99 | tokens/s | Triton's requests/s | kept |", "|---|---|---|---|---|---|---|", *shapes, "",
         "## Two replicas, B 1, T 128, D 768, H 12, f32", "", *head, *two, "",
         "## The load tester's own ceiling", "",

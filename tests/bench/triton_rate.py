@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Triton, with OpenVINO inside, serves of one attention layer: triton_rate.py [--seconds 6] FILE B,T,D,H …
+"""What Triton, with OpenVINO inside, serves of one attention layer: triton_rate.py PIPES D,H …
 
-Four clients of tritonclient in closed loop over gRPC, x [B, T, D] in and y of the same size out, f32. Writes one JSON
-object a shape to FILE (Triton prints to standard output itself):
-{"shape": [B, T, D, H], "requests_per_s": R, "p50_ms": …, "p99_ms": …}. Runs on the machine's own Python with
-nvidia-pytriton, tritonclient and openvino: `./dev service --triton` sees to that.
+A layer for each width D with H heads. Each line of PIPES.in, {"shape": [B, T, D], "seconds": S}, asks for a run of four
+tritonclients in closed loop over gRPC, x [B, T, D] in and y of the same size out, f32; each line of PIPES.out answers one:
+{"requests_per_s": R, "p50_ms": …, "p99_ms": …}. Runs on the machine's own Python with nvidia-pytriton, tritonclient and
+openvino: `./dev service --triton` sees to that.
 """
 import argparse
-import json
-import pathlib
 import threading
 import time
 
 import numpy as np
 import openvino
+import rival_pipe
 import tritonclient.grpc
 from openvino import opset13 as op
 from pytriton.decorators import batch
@@ -52,7 +51,7 @@ def bind(triton, width, heads):
 
 
 def measure(shape, seconds):
-    batch_size, tokens, width, _ = shape
+    batch_size, tokens, width = shape
     end = time.perf_counter() + 1 + seconds
     times = []
 
@@ -71,21 +70,19 @@ def measure(shape, seconds):
     for caller in callers:
         caller.join()
     p50, p99 = np.percentile(times, [50, 99]) * 1e3
-    return {"shape": shape, "requests_per_s": len(times) / seconds, "p50_ms": p50, "p99_ms": p99}
+    return {"requests_per_s": len(times) / seconds, "p50_ms": p50, "p99_ms": p99}
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--seconds", type=float, default=6)
-    arguments.add_argument("file", type=pathlib.Path)
-    arguments.add_argument("shapes", nargs="+", type=lambda text: [int(n) for n in text.split(",")])
+    arguments.add_argument("pipes")
+    arguments.add_argument("layers", nargs="+", type=lambda text: [int(n) for n in text.split(",")])
     options = arguments.parse_args()
     with Triton(config=TritonConfig(**PORTS)) as triton:
-        for width, heads in sorted({(shape[2], shape[3]) for shape in options.shapes}):
+        for width, heads in options.layers:
             bind(triton, width, heads)
         triton.run()
-        answers = [json.dumps(measure(shape, options.seconds)) for shape in options.shapes]
-    options.file.write_text("".join(answer + "\n" for answer in answers))
+        rival_pipe.answer_all(options.pipes, lambda asked: measure(**asked))
 
 
 if __name__ == "__main__":

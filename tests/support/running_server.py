@@ -15,14 +15,15 @@ DEADLINE_S = 60
 class RunningServer:
     """`BIN/headwise-server FLAGS` on ports of its own, ready: the layers that its flags name are loaded.
 
-    host: what it listens at. health: the words that `headwise health` needs besides the address (certificates).
-    Ended by its id; a server that doesn't end well is an AssertionError with its log.
+    host: what it listens at. health: the words that `headwise health` needs besides the address (certificates). core: the
+    only one that it may use. Ended by its id; a server that doesn't end well is an AssertionError with its log.
     """
 
-    def __init__(self, binaries, *flags, host="127.0.0.1", health=(), cwd=None):
+    def __init__(self, binaries, *flags, host="127.0.0.1", health=(), cwd=None, core=None):
         self._log = tempfile.TemporaryFile("w+")
+        pin = ["taskset", "-c", str(core)] if core is not None else []
         self.process = subprocess.Popen(
-            [pathlib.Path(binaries) / "headwise-server", "--listen", f"{host}:0", "--metrics", "127.0.0.1:0", *flags],
+            [*pin, pathlib.Path(binaries) / "headwise-server", "--listen", f"{host}:0", "--metrics", "127.0.0.1:0", *flags],
             cwd=cwd, stdout=subprocess.PIPE, stderr=self._log, text=True)
         words = self.process.stdout.readline().split()
         if len(words) < 4 or words[0] != "listening":
