@@ -201,13 +201,21 @@ void MultiplyValues(const TileContext& c, const Part& part) {
       std::find(flags + part.first, flags + part.last, uint8_t{1}) == flags + part.last;
   const char* values = finite ? c.key_values(part.block + part.first) : FiniteValues(c, part);
   const int64_t at = part.row * kScoreStride + part.first;
-  const void* weights = c.weights == nullptr ? static_cast<const void*>(c.scores + at)
-                                             : static_cast<const void*>(c.weights + at);
+  const char* weights = c.weights == nullptr ? reinterpret_cast<const char*>(c.scores + at)
+                                             : reinterpret_cast<const char*>(c.weights + at);
   if (c.tile.queries == 1) {
     AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.stride, c.output);
   } else {
-    c.kernels.output(AttendKernels::Height(part.rows), part.width())
-        .Run(weights, values, c.output + part.row * c.stride);
+    const size_t height = AttendKernels::Height(part.rows);
+    const int64_t end = RoundUp(c.sequence.keys - part.block, AttendKernels::kRestStep);
+    const int64_t keys = std::min(part.last, end) - part.first;
+    const int64_t panels = RoundDown(keys, kKeyPanel);
+    float* output = c.output + part.row * c.stride;
+    if (panels > 0) c.kernels.output(height, panels).Run(weights, values, output);
+    if (panels < keys) {
+      c.kernels.output(height, keys - panels)
+          .Run(weights + panels * c.bytes, values + panels * c.stride * c.bytes, output);
+    }
   }
   if (!finite) AddNonFinite(c, part);
 }

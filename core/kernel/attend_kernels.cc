@@ -48,9 +48,13 @@ absl::StatusOr<std::shared_ptr<const AttendKernels>> AttendKernels::Create(Kerne
                      .ldb = features,
                      .ldc = features};
     output.accumulate = true;
-    for (size_t keys = 0; keys < kBlockWidths && status.ok(); ++keys) {
-      output.k = static_cast<int64_t>(keys + 1) * kKeyStep;
-      status = make(output, &kernels->output_[h][keys]);
+    for (size_t panels = 0; panels < kBlockWidths && status.ok(); ++panels) {
+      output.k = static_cast<int64_t>(panels + 1) * kKeyPanel;
+      status = make(output, &kernels->output_[h][panels]);
+    }
+    for (size_t steps = 0; steps < kRestWidths && status.ok(); ++steps) {
+      output.k = static_cast<int64_t>(steps + 1) * kRestStep;
+      status = make(output, &kernels->output_rest_[h][steps]);
     }
   }
   if (!status.ok()) return status;

@@ -18,9 +18,11 @@ namespace headwise {
 // Immutable; thread-safe.
 class AttendKernels {
  public:
-  static constexpr int kHeights = 18;
-  static constexpr std::array<int64_t, kHeights> kRows = {1,  2,  4,  8,  12, 16, 20, 24, 28,
-                                                          32, 36, 40, 44, 48, 52, 56, 60, 64};
+  static constexpr int kHeights = 14;
+  static constexpr std::array<int64_t, kHeights> kRows = {1,  2,  4,  8,  12, 16, 20,
+                                                          24, 28, 32, 40, 48, 56, 64};
+  // What the keys of a product with v are a multiple of, beyond whole panels.
+  static constexpr int64_t kRestStep = 4;
 
   // `type` is kF32 or kBf16. UNIMPLEMENTED if `path` can't run here.
   static absl::StatusOr<std::shared_ptr<const AttendKernels>> Create(KernelPath path, TileType type,
@@ -37,23 +39,27 @@ class AttendKernels {
   }
 
   // output [rows, features] += p [rows, keys] v [keys, features], features PadFeatures(dv); keys a
-  // multiple of kKeyStep, <= kKeyBlock. Rows of p are kScoreStride apart.
+  // multiple of kKeyPanel, <= kKeyBlock, or a multiple of kRestStep below kKeyPanel: what a block
+  // has beyond its last whole panel is a product of its own. Rows of p are kScoreStride apart.
   const TileKernel& output(size_t height, int64_t keys) const {
-    return *output_[height][static_cast<size_t>(keys / kKeyStep - 1)];
+    return keys < kKeyPanel ? *output_rest_[height][static_cast<size_t>(keys / kRestStep - 1)]
+                            : *output_[height][static_cast<size_t>(keys / kKeyPanel - 1)];
   }
 
  private:
   static constexpr size_t kPanelWidths = static_cast<size_t>(kKeyPanel / kKeyStep);
-  static constexpr size_t kBlockWidths = static_cast<size_t>(kKeyBlock / kKeyStep);
+  static constexpr size_t kRestWidths = static_cast<size_t>(kKeyPanel / kRestStep - 1);
+  static constexpr size_t kBlockWidths = static_cast<size_t>(kKeyBlock / kKeyPanel);
   template <size_t kCount>
   using Kernels = std::array<std::shared_ptr<const TileKernel>, kCount>;
 
   std::array<std::array<Kernels<kPanelWidths>, kPanelWidths>, kHeights> scores_;
   std::array<Kernels<kBlockWidths>, kHeights> output_;
+  std::array<Kernels<kRestWidths>, kHeights> output_rest_;
 };
 
-// The set for (path, type, dk, dv), shared by all layers that use it. Thread-safe. About 760
-// kernels, 22 ms.
+// The set for (path, type, dk, dv), shared by all layers that use it. Thread-safe. About 460
+// kernels, 14 ms, 9 MB.
 absl::StatusOr<std::shared_ptr<const AttendKernels>> GetAttendKernels(KernelPath path,
                                                                       TileType type, int64_t dk,
                                                                       int64_t dv);

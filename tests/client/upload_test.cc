@@ -111,7 +111,7 @@ TEST(SpecTensorNamesTest, AreAllThatTheSpecNames) {
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_THAT(
       SpecTensorNames(spec->tensors()),
-      ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "k", "l", "m", "n", "o", "p", "i", "j"));
+      ElementsAre("a", "c", "e", "f", "g", "h", "b", "d", "i", "j", "k", "l", "m", "n", "o", "p"));
 }
 
 TEST(UploadVerbTest, SendsOnlyThePlannedTensors) {
