@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what a user would pick instead of Headwise, in process, on shapes that it is asked for.
 
-  peers.py [--threads N] PIPES     `./dev bench --peers` makes an environment with the packages and starts it
+  peers.py [--threads N] PIPES BENCHMARK     `./dev bench --peers` makes an environment with the packages and starts it
 
 Each line of PIPES.in asks for one measurement, {"core": false, "dtype": "f32", "shape": [B, T, D, H], "seconds": 1}: a
 whole self-attention layer (q, k, v projections, attention, output projection, biases, no mask) or, with core, attention
 alone on ready q, k, v. Each line of PIPES.out answers one: {"onnxruntime": MS, "openvino": MS, "torch": MS,
-"torch_module": MS}, the least of several runs; peers that aren't installed or can't do it are absent.
+"torch_module": MS}, the least of several runs; peers that aren't installed or can't do it are absent. It ends with the
+process BENCHMARK.
 """
 import argparse
 import os
@@ -172,8 +173,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("pipes")
+    parser.add_argument("benchmark", type=int)
     options = parser.parse_args()
-    rival_pipe.answer_all(options.pipes, Peers(options.threads).answer)
+    rival_pipe.answer_all(options.pipes, options.benchmark, Peers(options.threads).answer)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,16 @@ import threading
 import time
 
 
-def answer_all(path, answer):
-    """The rival's side: `answer(asked)` for each line, until the benchmark closes the pipe or has ended."""
-    threading.Thread(target=_end_with, args=(os.getppid(), path), daemon=True).start()
+def answer_all(path, benchmark, answer):
+    """The rival's side: `answer(asked)` for each line, until the benchmark, a process id, closes the pipe or has ended."""
+    threading.Thread(target=_end_with, args=(benchmark, path), daemon=True).start()
     with open(path + ".in", encoding="utf-8") as asked, open(path + ".out", "w", encoding="utf-8") as answers:
         for line in asked:
             print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
-def _end_with(parent, path):
-    while os.getppid() == parent:
+def _end_with(process, path):
+    while os.path.exists(f"/proc/{process}"):
         time.sleep(1)
     # Whoever waits for the benchmark to open the pipes sees them opened, and the end of what it asks.
     os.open(path + ".out", os.O_RDONLY | os.O_NONBLOCK)
