@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/openmp.h"
@@ -15,6 +16,10 @@ namespace {
 // system's, some 3 ms, and since Linux 6.12 one with a shorter slice needn't wait for the end of a
 // longer one.
 constexpr uint64_t kSliceNs = 50'000'000;
+
+// A compute thread's nice value, at least: threads that pass messages on shall not have to wait for
+// their fair share of a CPU that a long pass keeps busy.
+constexpr int32_t kNice = 5;
 
 // How often somebody looks before he sleeps: about 20 µs, the gap between two stages of a pass or
 // the end of a short task. Waking a sleeping thread costs more than that.
@@ -30,11 +35,12 @@ void Pause() {
 }
 
 // Where the system knows no slices it refuses or ignores this, and nothing is lost.
-void AskForLongSlices() {
+void GiveWayToMessages() {
   sched_attr attributes = {};
   if (sched_getattr(0, &attributes, sizeof(attributes), 0) != 0) return;
   if (attributes.sched_policy != SCHED_OTHER) return;
   attributes.sched_runtime = kSliceNs;
+  attributes.sched_nice = std::max(attributes.sched_nice, kNice);
   sched_setattr(0, &attributes, 0);
 }
 
@@ -114,7 +120,7 @@ void WorkerPool::Work(int worker) {
 
 void WorkerPool::Prepare(int worker) const {
   UseOneOpenMpThread();
-  AskForLongSlices();
+  GiveWayToMessages();
   if (cpus_.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);
