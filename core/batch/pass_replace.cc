@@ -275,7 +275,7 @@ void Pass::KnockOut(Member* member, size_t source) {
     ForEachTile(from.edges.begin(), from.edges.end(), [&](EdgeIterator begin, EdgeIterator end) {
       const SequencePlan& s =
           data_.sequences[static_cast<size_t>(member->first_sequence + begin->sequence)];
-      const int64_t first = begin->query / kQueryTile * kQueryTile;
+      const int64_t first = RoundDown(begin->query, kQueryTile);
       const int64_t count = std::min(kQueryTile, s.queries - first);
       KnockedOutTile tile;
       MakeTile(s, head, first, count, begin, end, &tile);
@@ -298,7 +298,7 @@ void Pass::KnockOutWeights(const Member& member, const ReplacementSource& source
   const auto end = std::lower_bound(begin, source.edges.end(), Edge{sequence + 1, 0, 0});
   anew->resize(static_cast<size_t>(layer().z_width() * data_.query_rows));
   ForEachTile(begin, end, [&](EdgeIterator from, EdgeIterator to) {
-    const int64_t first = from->query / kQueryTile * kQueryTile;
+    const int64_t first = RoundDown(from->query, kQueryTile);
     const int64_t count = std::min(kQueryTile, s.queries - first);
     KnockedOutTile tile;
     MakeTile(s, head, first, count, from, to, &tile);

@@ -77,7 +77,7 @@ Part MakePart(const TileContext& c, int64_t block, int64_t width, int64_t row, i
     all.begin = std::min(all.begin, range.begin);
     all.end = std::max(all.end, range.end);
   }
-  part.first = std::min(all.begin, all.end) / kKeyStep * kKeyStep;
+  part.first = RoundDown(std::min(all.begin, all.end), kKeyStep);
   part.last = std::min(width, RoundUp(all.end, kKeyStep));
   return part;
 }
@@ -93,7 +93,7 @@ RowMask MaskOfRow(const TileContext& c, int64_t i, int64_t key) {
 
 void MultiplyScores(const TileContext& c, const Part& part) {
   const size_t height = AttendKernels::Height(part.rows);
-  for (int64_t panel = part.first / kKeyPanel * kKeyPanel; panel < part.last; panel += kKeyPanel) {
+  for (int64_t panel = RoundDown(part.first, kKeyPanel); panel < part.last; panel += kKeyPanel) {
     const int64_t key = part.block + panel;
     const int64_t width = std::min(kKeyPanel, c.sequence.padded_keys() - key);
     const int64_t begin = std::max<int64_t>(part.first - panel, 0);
@@ -271,7 +271,7 @@ KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
     all.begin = std::min(all.begin, range.begin);
     all.end = std::max(all.end, range.end);
   }
-  all.begin = all.begin / kKeyPanel * kKeyPanel;
+  all.begin = RoundDown(all.begin, kKeyPanel);
   return all;
 }
 
@@ -350,7 +350,7 @@ void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const Atten
   const int64_t group = spec.query_to_kv[r];
   KeyRange keys = VisibleBlocks(s, next);
   if (next.sequence == tile.sequence && group == spec.query_to_kv[static_cast<size_t>(tile.head)]) {
-    keys.begin = std::max(keys.begin, VisibleBlocks(s, tile).end / kKeyPanel * kKeyPanel);
+    keys.begin = std::max(keys.begin, RoundDown(VisibleBlocks(s, tile).end, kKeyPanel));
   }
   const int64_t count = RoundUp(keys.end, kKeyStep) - keys.begin;
   const int64_t features = layer.kt_features(group), stride = layer.value_features(group);

@@ -159,7 +159,7 @@ void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t r
     }
     const SequencePlan& s = pass->sequences[static_cast<size_t>(SequenceOfKeyRow(*pass, i))];
     const int64_t key = i - s.kv_row;
-    const int64_t panel = key / kKeyPanel * kKeyPanel;
+    const int64_t panel = RoundDown(key, kKeyPanel);
     const int64_t panel_width = std::min(kKeyPanel, s.padded_keys() - panel);
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t features = layer.kt_features(h);

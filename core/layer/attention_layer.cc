@@ -75,15 +75,15 @@ AttentionLayer::AttentionLayer(LayerInfo info) : info_(std::move(info)) {
   z_offsets_ = Offsets(spec.dv);
   k_offsets_ = Offsets(kv_dk_);
   v_offsets_ = Offsets(kv_dv_);
-  std::vector<int64_t> key_features, value_features;
+  std::vector<int64_t> key_widths, value_widths;  // of PassData::kt and v
   for (int64_t g = 0; g < spec.kv_heads; ++g) {
-    key_features.push_back(kt_features(g));
-    value_features.push_back(PadFeatures(kv_dv(g)));
+    key_widths.push_back(kt_features(g));
+    value_widths.push_back(value_features(g));
   }
-  kt_offsets_ = Offsets(key_features);
-  kt_width_ = kt_offsets_.back() + key_features.back();
-  value_offsets_ = Offsets(value_features);
-  value_width_ = value_offsets_.back() + value_features.back();
+  kt_offsets_ = Offsets(key_widths);
+  kt_width_ = kt_offsets_.back() + key_widths.back();
+  value_offsets_ = Offsets(value_widths);
+  value_width_ = value_offsets_.back() + value_widths.back();
   max_dk_ = *std::max_element(spec.dk.begin(), spec.dk.end());
   max_dv_ = *std::max_element(spec.dv.begin(), spec.dv.end());
   q_blocks_ = MakeHeadBlocks(ProjectionRole::kQ, spec.dk);

@@ -69,7 +69,7 @@ std::unique_ptr<Case> MakeCase(DType dtype, int64_t units, int64_t dk, int64_t l
   c->v = RandomFloats(floats, 3);
   c->z.resize(static_cast<size_t>(floats));
   // Long tiles first, so that a causal unit doesn't end with the longest one.
-  for (int64_t t = (length - 1) / kQueryTile * kQueryTile; t >= 0; t -= kQueryTile) {
+  for (int64_t t = RoundDown(length - 1, kQueryTile); t >= 0; t -= kQueryTile) {
     c->tiles.push_back({0, 0, t, std::min(kQueryTile, length - t)});
   }
   SequencePlan s;
