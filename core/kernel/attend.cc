@@ -9,8 +9,8 @@
 #include "core/base/dtype.h"
 #include "core/kernel/attend_tile.h"
 #include "core/kernel/head_places.h"
-#include "core/kernel/single_row.h"
 #include "core/kernel/softmax.h"
+#include "core/kernel/thin_products.h"
 #include "core/kernel/vector_ops.h"
 
 namespace headwise {
@@ -27,9 +27,11 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
   const size_t r = static_cast<size_t>(tile.head);
   const int64_t group = spec.query_to_kv[r];
   const int64_t dk = spec.dk[r];
-  const int64_t stride = layer.value_features(group);
+  const int64_t dv = spec.dv[r];
+  const int64_t stride = PadFeatures(dv);
   const int64_t bytes = ElementBytes(layer.attend_type());
   const int64_t q_at = QueriesAt(layer, pass, s, tile.head) + tile.first_query * dk;
+  const char* v = static_cast<const char*>(pass.v) + ValuesAt(layer, s, group) * bytes;
   const bool reduced = layer.attend_type() == TileType::kBf16;
   const float scale = static_cast<float>(spec.head_scale(tile.head));
   const float softcap = static_cast<float>(spec.softcap.value_or(0.0));
@@ -40,9 +42,11 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .sequence = s,
       .kernels = layer.attend(tile.head),
       .dk = dk,
-      .dv = spec.dv[r],
+      .dv = dv,
       .features = layer.kt_features(group),
       .stride = stride,
+      .in_rows = FeaturesInRows(dv),
+      .apart = FeaturesApart(dv),
       .group = Interleave(layer.attend_type()),
       .bytes = bytes,
       .scale = scale,
@@ -52,7 +56,8 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
                layer.sinks().empty() && scale > 0.0f,
       .q = static_cast<const char*>(pass.q) + q_at * bytes,
       .kt = static_cast<const char*>(pass.kt) + KeysAt(layer, s, group) * bytes,
-      .v = static_cast<const char*>(pass.v) + ValuesAt(layer, s, group) * bytes,
+      .v = v,
+      .v_apart = v + s.padded_keys() * FeaturesInRows(dv) * bytes,
       .v_not_finite = pass.v_not_finite + group * pass.padded_key_rows + s.key_slot,
       .scratch = scratch,
       .scores = scratch->scores.Reserve<float>(kQueryTile * kScoreStride),
@@ -143,11 +148,9 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
 }
 
 float ValueAt(const TileContext& c, int64_t key, int64_t feature) {
-  if (c.weights == nullptr) {
-    return reinterpret_cast<const float*>(c.v)[key * c.stride + feature];
-  }
-  const int64_t at = InterleavedIndex(c.group, c.stride, key, feature);
-  return Bf16ToFloat(reinterpret_cast<const uint16_t*>(c.v)[at]);
+  const int64_t at = ValueIndex(c.group, c.sequence, c.dv, key, feature);
+  return c.weights == nullptr ? reinterpret_cast<const float*>(c.v)[at]
+                              : Bf16ToFloat(reinterpret_cast<const uint16_t*>(c.v)[at]);
 }
 
 bool Hidden(const TileContext& c, int64_t i, int64_t key) {
@@ -181,41 +184,68 @@ void CopyFinite(const void* from, Bits exponent, int64_t count, void* to) {
   for (int64_t i = 0; i < count; ++i) out[i] = (in[i] & exponent) == exponent ? Bits{0} : in[i];
 }
 
-// The part's rows of v with NaN and infinities replaced by zeros, so that a hidden key stays inert
-// in the product (0 * NaN is NaN). Rows that don't see it get the same bits as with a healthy v.
-const char* FiniteValues(const TileContext& c, const Part& part) {
-  const int64_t count = part.width() * c.stride;
-  const char* from = c.key_values(part.block + part.first);
-  char* to = c.scratch->values.Reserve<char>(kKeyBlock * c.stride * c.bytes);
-  if (c.weights == nullptr) {
-    CopyFinite<uint32_t>(from, 0x7F800000u, count, to);
-  } else {
-    CopyFinite<uint16_t>(from, uint16_t{0x7F80}, count, to);
+// What a block of keys of v multiplies: rows of features from the part's first key on, and the
+// features apart from the block's first key on.
+struct BlockValues {
+  const char* rows = nullptr;
+  FeatureRows apart;
+};
+
+BlockValues ValuesOf(const TileContext& c, const Part& part) {
+  return {c.key_values(part.block + part.first),
+          {c.v_apart + part.block * c.bytes, c.apart, c.sequence.padded_keys()}};
+}
+
+// The same with NaN and infinities replaced by zeros, so that a hidden key stays inert in the
+// product (0 * NaN is NaN). Rows that don't see it get the same bits as with a healthy v.
+BlockValues FiniteValues(const TileContext& c, const Part& part) {
+  const BlockValues values = ValuesOf(c, part);
+  char* rows = c.scratch->values.Reserve<char>(kKeyBlock * c.stride * c.bytes);
+  char* apart = rows + kKeyBlock * c.in_rows * c.bytes;
+  const auto copy = [&](const char* from, int64_t count, char* to) {
+    if (c.weights == nullptr) {
+      CopyFinite<uint32_t>(from, 0x7F800000u, count, to);
+    } else {
+      CopyFinite<uint16_t>(from, uint16_t{0x7F80}, count, to);
+    }
+  };
+  copy(values.rows, part.width() * c.in_rows, rows);
+  for (int64_t d = 0; d < c.apart; ++d) {
+    copy(static_cast<const char*>(values.apart.data) + d * values.apart.stride * c.bytes, part.last,
+         apart + d * kKeyBlock * c.bytes);
   }
-  return to;
+  return {rows, {apart, c.apart, kKeyBlock}};
+}
+
+void MultiplyRows(const TileContext& c, const Part& part, const char* weights, const char* values) {
+  float* output = c.output + part.row * c.stride;
+  if (c.tile.queries == 1) {
+    AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.in_rows, output);
+    return;
+  }
+  const size_t height = AttendKernels::Height(part.rows);
+  const int64_t end = RoundUp(c.sequence.keys - part.block, AttendKernels::kRestStep);
+  const int64_t keys = std::min(part.last, end) - part.first;
+  const int64_t panels = RoundDown(keys, kKeyPanel);
+  if (panels > 0) c.kernels.output(height, panels).Run(weights, values, output);
+  if (panels < keys) {
+    c.kernels.output(height, keys - panels)
+        .Run(weights + panels * c.bytes, values + panels * c.in_rows * c.bytes, output);
+  }
 }
 
 void MultiplyValues(const TileContext& c, const Part& part) {
   const uint8_t* flags = c.v_not_finite + part.block;
   const bool finite =
       std::find(flags + part.first, flags + part.last, uint8_t{1}) == flags + part.last;
-  const char* values = finite ? c.key_values(part.block + part.first) : FiniteValues(c, part);
-  const int64_t at = part.row * kScoreStride + part.first;
+  const BlockValues values = finite ? ValuesOf(c, part) : FiniteValues(c, part);
+  const int64_t at = part.row * kScoreStride;
   const char* weights = c.weights == nullptr ? reinterpret_cast<const char*>(c.scores + at)
                                              : reinterpret_cast<const char*>(c.weights + at);
-  if (c.tile.queries == 1) {
-    AddWeightedRows(c.layer.attend_type(), weights, values, part.width(), c.stride, c.output);
-  } else {
-    const size_t height = AttendKernels::Height(part.rows);
-    const int64_t end = RoundUp(c.sequence.keys - part.block, AttendKernels::kRestStep);
-    const int64_t keys = std::min(part.last, end) - part.first;
-    const int64_t panels = RoundDown(keys, kKeyPanel);
-    float* output = c.output + part.row * c.stride;
-    if (panels > 0) c.kernels.output(height, panels).Run(weights, values, output);
-    if (panels < keys) {
-      c.kernels.output(height, keys - panels)
-          .Run(weights + panels * c.bytes, values + panels * c.stride * c.bytes, output);
-    }
+  MultiplyRows(c, part, weights + part.first * c.bytes, values.rows);
+  if (c.apart > 0) {
+    AddFeaturesApart(c.layer.attend_type(), weights, part.rows, values.apart, part.first, part.last,
+                     c.output + part.row * c.stride + c.in_rows, c.stride);
   }
   if (!finite) AddNonFinite(c, part);
 }
@@ -353,9 +383,9 @@ void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const Atten
     keys.begin = std::max(keys.begin, RoundDown(VisibleBlocks(s, tile).end, kKeyPanel));
   }
   const int64_t count = RoundUp(keys.end, kKeyStep) - keys.begin;
-  const int64_t features = layer.kt_features(group), stride = layer.value_features(group);
+  const int64_t features = layer.kt_features(group), in_rows = FeaturesInRows(spec.dv[r]);
   want(pass.kt, KeysAt(layer, s, group) + keys.begin * features, count * features);
-  want(pass.v, ValuesAt(layer, s, group) + keys.begin * stride, count * stride);
+  want(pass.v, ValuesAt(layer, s, group) + keys.begin * in_rows, count * in_rows);
 }
 
 int64_t AttendMacs(const AttentionLayer& layer, const SequencePlan& sequence,

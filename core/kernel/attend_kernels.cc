@@ -40,13 +40,13 @@ absl::StatusOr<std::shared_ptr<const AttendKernels>> AttendKernels::Create(Kerne
         status = make(scores, &kernels->scores_[h][panel][keys]);
       }
     }
-    const int64_t features = PadFeatures(dv);
+    const int64_t features = FeaturesInRows(dv);
     TileShape output{.type = type,
                      .m = kRows[h],
                      .n = features,
                      .lda = kScoreStride,
                      .ldb = features,
-                     .ldc = features};
+                     .ldc = PadFeatures(dv)};
     output.accumulate = true;
     for (size_t panels = 0; panels < kBlockWidths && status.ok(); ++panels) {
       output.k = static_cast<int64_t>(panels + 1) * kKeyPanel;

@@ -38,9 +38,10 @@ class AttendKernels {
                    [static_cast<size_t>(keys / kKeyStep - 1)];
   }
 
-  // output [rows, features] += p [rows, keys] v [keys, features], features PadFeatures(dv); keys a
-  // multiple of kKeyPanel, <= kKeyBlock, or a multiple of kRestStep below kKeyPanel: what a block
-  // has beyond its last whole panel is a product of its own. Rows of p are kScoreStride apart.
+  // output [rows, features] += p [rows, keys] v [keys, features], features FeaturesInRows(dv); keys
+  // a multiple of kKeyPanel, <= kKeyBlock, or a multiple of kRestStep below kKeyPanel: what a block
+  // has beyond its last whole panel is a product of its own. Rows of p are kScoreStride apart,
+  // those of the output PadFeatures(dv).
   const TileKernel& output(size_t height, int64_t keys) const {
     return keys < kKeyPanel ? *output_rest_[height][static_cast<size_t>(keys / kRestStep - 1)]
                             : *output_[height][static_cast<size_t>(keys / kKeyPanel - 1)];

@@ -21,7 +21,9 @@ struct TileContext {
   const AttendKernels& kernels;
   int64_t dk, dv;
   int64_t features;  // of k in a panel: dk, filled up to whole groups
-  int64_t stride;    // of rows of v and of the output: PadFeatures(dv)
+  int64_t stride;    // of rows of the output: PadFeatures(dv)
+  int64_t in_rows;   // features of v in rows of keys: FeaturesInRows(dv)
+  int64_t apart;     // and those apart: FeaturesApart(dv)
   int64_t group;     // see Interleave
   int64_t bytes;     // of a number in q, k and v
   float scale;
@@ -30,14 +32,15 @@ struct TileContext {
   bool plain;                   // see SoftmaxTile
   const char* q;                // [queries, dk]
   const char* kt;               // the head's key panels
-  const char* v;                // [padded keys, stride]
+  const char* v;                // [padded keys, in_rows]
+  const char* v_apart;          // [apart, padded keys]
   const uint8_t* v_not_finite;  // [padded keys]
   WorkerScratch* scratch;
   float* scores;      // [kQueryTile, kKeyBlock]
   uint16_t* weights;  // the same in bf16; null: the weights stay in `scores`
   float* output;      // [kQueryTile, stride]
 
-  const char* key_values(int64_t key) const { return v + key * stride * bytes; }
+  const char* key_values(int64_t key) const { return v + key * in_rows * bytes; }
   int64_t query_position(int64_t i) const {
     const int64_t query = tile.first_query + i;
     return sequence.positions == nullptr ? query : sequence.positions[query];

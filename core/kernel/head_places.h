@@ -30,6 +30,13 @@ inline int64_t ValuesAt(const AttentionLayer& layer, const SequencePlan& s, int6
          layer.value_offsets()[static_cast<size_t>(group)] * s.padded_keys();
 }
 
+// In a head of v, rows `g` by `g` interleaved: feature d of a key.
+inline int64_t ValueIndex(int64_t g, const SequencePlan& s, int64_t dv, int64_t key, int64_t d) {
+  const int64_t in_rows = FeaturesInRows(dv);
+  return d < in_rows ? InterleavedIndex(g, in_rows, key, d)
+                     : s.padded_keys() * in_rows + (d - in_rows) * s.padded_keys() + key;
+}
+
 }  // namespace headwise
 
 #endif  // HEADWISE_CORE_KERNEL_HEAD_PLACES_H_

@@ -81,7 +81,8 @@ struct SequencePlan {
 //       padded keys, in it panels of kKeyPanel keys: k transposed, [dk_g / g, keys of the panel, g]
 //   v   sequence after sequence at key_slot * value_width, in it head after head at value_offset_g
 //   *
-//       padded keys: [padded keys / g, PadFeatures(dv_g), g]; what pads it is zeros
+//       padded keys: [padded keys / g, FeaturesInRows(dv_g), g], then [FeaturesApart(dv_g), padded
+//       keys]; what pads it is zeros
 //   z   [N, sum of dv], f32
 struct PassData {
   std::vector<SequencePlan> sequences;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Projected rows on their way to where attention reads them, and read back for answers.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -13,13 +14,6 @@ namespace {
 
 // The largest f32 that rounds to a finite bf16.
 constexpr float kLargestForBf16 = std::bit_cast<float>(0x7F7F7FFFu);
-
-float* HeadOfV(const AttentionLayer& layer, int64_t group, const SequencePlan& s,
-               const PassData& pass) {
-  char* v =
-      static_cast<char*>(pass.v) + ValuesAt(layer, s, group) * ElementBytes(layer.attend_type());
-  return reinterpret_cast<float*>(v);
-}
 
 // Rows of v as pairs of bf16. A pair may be split between two tasks; then each writes its own
 // half only.
@@ -37,6 +31,47 @@ void StoreValuesAsBf16(const HeadRows& values, int64_t features, uint16_t* head)
           d < rows.width ? FloatToBf16(rows.row(i)[d]) : uint16_t{0};
     }
     ++i;
+  }
+}
+
+// The part of v that lies in rows of keys; what pads the sequence is cleared with its last rows.
+void StoreValueRows(const HeadRows& values, bool reduced, int64_t features, void* head) {
+  const RowsView& rows = values.rows;
+  if (reduced) {
+    StoreValuesAsBf16(values, features, static_cast<uint16_t*>(head));
+  } else {
+    StoreRows(rows, features, static_cast<float*>(head) + values.first * features);
+  }
+  const SequencePlan& s = *values.sequence;
+  if (values.first + rows.rows < s.keys) return;
+  if (!reduced) {
+    float* f32 = static_cast<float*>(head);
+    std::fill(f32 + s.keys * features, f32 + s.padded_keys() * features, 0.0f);
+    return;
+  }
+  for (int64_t key = s.keys; key < s.padded_keys(); ++key) {
+    for (int64_t d = 0; d < features; ++d) {
+      static_cast<uint16_t*>(head)[InterleavedIndex(2, features, key, d)] = 0;
+    }
+  }
+}
+
+// And the features apart, here the columns of `values`: a row of keys each.
+void StoreFeaturesApart(const HeadRows& values, bool reduced, void* apart) {
+  const RowsView& in = values.rows;
+  const SequencePlan& s = *values.sequence;
+  const int64_t end = values.first + in.rows;
+  const int64_t cleared = end < s.keys ? 0 : s.padded_keys() - end;
+  std::array<float, kFewFeatures * kTileRows> turned;
+  Transpose32(in.data, in.stride, in.rows, in.width, turned.data(), kTileRows);
+  for (int64_t d = 0; d < in.width; ++d) {
+    const RowsView row{turned.data() + d * kTileRows, 1, in.rows, kTileRows};
+    const int64_t at = d * s.padded_keys() + values.first;
+    if (reduced) {
+      StoreRowsAsBf16(row, in.rows + cleared, static_cast<uint16_t*>(apart) + at);
+    } else {
+      StoreRows(row, in.rows + cleared, static_cast<float*>(apart) + at);
+    }
   }
 }
 
@@ -82,30 +117,22 @@ void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows,
 
 void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& rows, PassData* pass) {
   const SequencePlan& s = *rows.sequence;
-  const int64_t features = layer.value_features(group);
-  const int64_t count = rows.rows.rows;
+  const RowsView& all = rows.rows;
   const bool reduced = layer.attend_type() == TileType::kBf16;
   const float limit = reduced ? kLargestForBf16 : std::numeric_limits<float>::max();
-  float* head = HeadOfV(layer, group, s, *pass);
   uint8_t* flags = pass->v_not_finite + group * pass->padded_key_rows + s.key_slot;
-  FlagRows(limit, rows.rows, flags + rows.first);
-  if (reduced) {
-    StoreValuesAsBf16(rows, features, reinterpret_cast<uint16_t*>(head));
-  } else {
-    StoreRows(rows.rows, features, head + rows.first * features);
+  FlagRows(limit, all, flags + rows.first);
+  if (rows.first + all.rows == s.keys) {
+    std::fill(flags + s.keys, flags + s.padded_keys(), uint8_t{0});
   }
-  if (rows.first + count < s.keys) return;
-  // The rows that end the sequence clear the padding too.
-  std::fill(flags + s.keys, flags + s.padded_keys(), uint8_t{0});
-  if (!reduced) {
-    std::fill(head + s.keys * features, head + s.padded_keys() * features, 0.0f);
-    return;
-  }
-  for (int64_t key = s.keys; key < s.padded_keys(); ++key) {
-    for (int64_t d = 0; d < features; ++d) {
-      reinterpret_cast<uint16_t*>(head)[InterleavedIndex(2, features, key, d)] = 0;
-    }
-  }
+  const int64_t apart = FeaturesApart(all.width), in_rows = all.width - apart;
+  const int64_t features = FeaturesInRows(all.width);
+  const int64_t bytes = ElementBytes(layer.attend_type());
+  char* head = static_cast<char*>(pass->v) + ValuesAt(layer, s, group) * bytes;
+  StoreValueRows({&s, rows.first, {all.data, all.rows, in_rows, all.stride}}, reduced, features,
+                 head);
+  const HeadRows beyond{&s, rows.first, {all.data + in_rows, all.rows, apart, all.stride}};
+  StoreFeaturesApart(beyond, reduced, head + s.padded_keys() * features * bytes);
 }
 
 void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, const SequencePlan& s,
@@ -136,10 +163,10 @@ void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, co
     }
   } else {
     const int64_t at = ValuesAt(layer, s, head);
-    const int64_t features = layer.value_features(head);
     for (int64_t key = 0; key < s.keys; ++key) {
       for (int64_t d = 0; d < layer.kv_dv(head); ++d) {
-        out[key * stride + d] = number(pass.v, at + InterleavedIndex(group, features, key, d));
+        out[key * stride + d] =
+            number(pass.v, at + ValueIndex(group, s, layer.kv_dv(head), key, d));
       }
     }
   }

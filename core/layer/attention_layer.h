@@ -92,10 +92,12 @@ class AttentionLayer {
   int64_t kt_features(int64_t group) const {
     return RoundUp(kv_dk(group), Interleave(attend_type_));
   }
-  // And in PassData::v, where they are filled up to whole vectors.
+  // And in PassData::v: those in rows of keys, filled up to whole vectors, and those apart.
   const std::vector<int64_t>& value_offsets() const { return value_offsets_; }
   int64_t value_width() const { return value_width_; }
-  int64_t value_features(int64_t group) const { return PadFeatures(kv_dv(group)); }
+  int64_t value_features(int64_t group) const {
+    return FeaturesInRows(kv_dv(group)) + FeaturesApart(kv_dv(group));
+  }
 
   // The spec's sums and group widths, looked up once: kernels ask for them at every tile.
   int64_t q_width() const { return q_width_; }

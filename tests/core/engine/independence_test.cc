@@ -34,6 +34,13 @@ TestLayer CausalLayer() {
   return RandomLayer(spec, 40);
 }
 
+// With heads whose v has four features beyond a whole vector.
+TestLayer WideHeadLayer() {
+  LayerSpec spec = CausalLayer().spec;
+  spec.dk = {20};
+  return RandomLayer(spec, 42);
+}
+
 // With 70 and 40 rows of pruned heads in the norm of q and k.
 TestLayer PrunedLayer() {
   LayerSpec spec = CausalLayer().spec;
@@ -156,6 +163,8 @@ void ExpectIndependentOnEachPath(const TestLayer& layer) {
 
 TEST(Independence, KernelPathsEachByThemselves) { ExpectIndependentOnEachPath(CausalLayer()); }
 
+TEST(Independence, WithFeaturesBesideWholeVectors) { ExpectIndependentOnEachPath(WideHeadLayer()); }
+
 TEST(Independence, UnderANormWithAStatistic) { ExpectIndependentOnEachPath(PrunedLayer()); }
 
 TEST(Independence, RepeatedRunsAreTheSame) {
@@ -170,10 +179,9 @@ TEST(Independence, RepeatedRunsAreTheSame) {
 }
 
 // NaN and infinity at the last token leave the earlier rows of a causal sequence as they were.
-TEST(Independence, LastTokenDoesNotReachBack) {
-  const TestLayer layer = CausalLayer();
+void ExpectNothingReachesBack(const TestLayer& layer, DType dtype) {
   const std::unique_ptr<Engine> engine = MakeEngine(2);
-  Load(engine.get(), "layer", layer);
+  Load(engine.get(), "layer", layer, dtype);
   for (const int64_t length : {2, 16, 17, 64, 65, 129, 257}) {
     std::vector<float> x = RandomFloats(length * kWidth, 60, 2.0f);
     const auto healthy = ForwardNow(engine.get(), MakeForward("layer", TestInput(kWidth, x)));
@@ -192,10 +200,17 @@ TEST(Independence, LastTokenDoesNotReachBack) {
   }
 }
 
+TEST(Independence, LastTokenDoesNotReachBack) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ExpectNothingReachesBack(CausalLayer(), dtype);
+    ExpectNothingReachesBack(WideHeadLayer(), dtype);
+  }
+}
+
 // A NaN that a row may see is not lost either.
-TEST(Independence, VisibleNanStaysNan) {
+void ExpectVisibleNan(const TestLayer& layer, DType dtype) {
   const std::unique_ptr<Engine> engine = MakeEngine(2);
-  Load(engine.get(), "layer", CausalLayer());
+  Load(engine.get(), "layer", layer, dtype);
   for (const int64_t at : {0, 5, 63, 64, 100}) {
     std::vector<float> x = RandomFloats(130 * kWidth, 61, 2.0f);
     x[static_cast<size_t>(at * kWidth)] = std::numeric_limits<float>::quiet_NaN();
@@ -205,6 +220,13 @@ TEST(Independence, VisibleNanStaysNan) {
       const float value = y[static_cast<size_t>(token * kWidth)];
       EXPECT_EQ(std::isnan(value), token >= at) << "NaN at " << at << ", row " << token;
     }
+  }
+}
+
+TEST(Independence, VisibleNanStaysNan) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ExpectVisibleNan(CausalLayer(), dtype);
+    ExpectVisibleNan(WideHeadLayer(), dtype);
   }
 }
 

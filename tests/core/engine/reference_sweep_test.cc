@@ -81,7 +81,7 @@ TEST_F(ReferenceSweep, QueriesAgainstKeys) {
 
 TEST_F(ReferenceSweep, HeadWidths) {
   for (const int64_t dk : {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 80, 96}) {
-    for (const int64_t dv : {1, 7, 16, 33, 64, 96}) {
+    for (const int64_t dv : {1, 7, 16, 20, 33, 64, 66, 96}) {
       LayerSpec spec = BasicSpec(20, 2);
       spec.dk = {dk};
       spec.dv = {dv};
