@@ -20,6 +20,22 @@ namespace {
 // a window's two ends is computed in vain. A height that the kernels are compiled for.
 constexpr int64_t kPartRows = 16;
 
+// Keys that some row of the tile may see, from a panel's first key: blocks are counted from there,
+// so that a narrow window fits into one.
+KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
+  if (!s.limited()) return {0, s.keys};
+  // Every row is looked at: in a causal window with T > S the last rows of a tile may see no key.
+  KeyRange all{s.keys, 0};
+  for (int64_t i = 0; i < tile.queries; ++i) {
+    const KeyRange range = s.Visible(tile.first_query + i);
+    if (range.end == 0) continue;
+    all.begin = std::min(all.begin, range.begin);
+    all.end = std::max(all.end, range.end);
+  }
+  all.begin = RoundDown(all.begin, kKeyPanel);
+  return all;
+}
+
 TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, const PassData& pass,
                         WorkerScratch* scratch) {
   const LayerSpec& spec = layer.spec();
@@ -41,6 +57,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .tile = tile,
       .sequence = s,
       .kernels = layer.attend(tile.head),
+      .blocks = s.scores == nullptr ? VisibleBlocks(s, tile) : KeyRange{0, s.keys},
       .dk = dk,
       .dv = dv,
       .features = layer.kt_features(group),
@@ -59,6 +76,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .v = v,
       .v_apart = v + s.padded_keys() * FeaturesInRows(dv) * bytes,
       .v_not_finite = pass.v_not_finite + group * pass.padded_key_rows + s.key_slot,
+      .z = pass.z + (s.q_row + tile.first_query) * layer.z_width() + layer.z_offsets()[r],
       .scratch = scratch,
       .scores = scratch->scores.Reserve<float>(kQueryTile * kScoreStride),
       .weights = reduced ? scratch->weights.Reserve<uint16_t>(kQueryTile * kScoreStride) : nullptr,
@@ -144,6 +162,12 @@ void RunSoftmax(const TileContext& c, const Part& part, SoftmaxState* state) {
   }
   if (c.masked) tile.masks = masks.data();
   tile.ahead = &c.scratch->ahead;
+  if (part.block + kKeyBlock >= c.blocks.end) {
+    // Rows of z lie too far apart for the CPU to foresee, and a core waits on few lines at a time.
+    tile.results = c.z + part.row * c.layer.z_width();
+    tile.results_stride = c.layer.z_width();
+    tile.results_width = c.dv;
+  }
   SoftmaxStep(tile, part.row, state);
 }
 
@@ -289,42 +313,13 @@ void AttendBlock(const TileContext& c, int64_t block, SoftmaxState* state) {
   AttendPart(c, part, state);
 }
 
-// Keys that some row of the tile may see, from a panel's first key: blocks are counted from there,
-// so that a narrow window fits into one.
-KeyRange VisibleBlocks(const SequencePlan& s, const AttendTile& tile) {
-  if (!s.limited()) return {0, s.keys};
-  // Every row is looked at: in a causal window with T > S the last rows of a tile may see no key.
-  KeyRange all{s.keys, 0};
-  for (int64_t i = 0; i < tile.queries; ++i) {
-    const KeyRange range = s.Visible(tile.first_query + i);
-    if (range.end == 0) continue;
-    all.begin = std::min(all.begin, range.begin);
-    all.end = std::max(all.end, range.end);
-  }
-  all.begin = RoundDown(all.begin, kKeyPanel);
-  return all;
-}
-
-float* FirstZ(const TileContext& c, const PassData& pass) {
-  return pass.z + (c.sequence.q_row + c.tile.first_query) * c.layer.z_width() +
-         c.layer.z_offsets()[static_cast<size_t>(c.tile.head)];
-}
-
-// Asks for the lines of z while the tile is computed: rows lie too far apart to be foreseen.
-void PrefetchZ(const TileContext& c, const PassData& pass) {
-  const float* z = FirstZ(c, pass);
-  for (int64_t i = 0; i < c.tile.queries; ++i, z += c.layer.z_width()) {
-    for (int64_t d = 0; d < c.dv; d += 16) __builtin_prefetch(z + d, /*rw=*/1);
-  }
-}
-
 // z of the tile's rows from their output and sums.
-void WriteZ(const TileContext& c, const PassData& pass, const SoftmaxState& state) {
+void WriteZ(const TileContext& c, const SoftmaxState& state) {
   const int64_t z_width = c.layer.z_width();
   const size_t r = static_cast<size_t>(c.tile.head);
   const std::vector<float>& gates = c.layer.spec().gates;
   const float gate = gates.empty() ? 1.0f : gates[r];
-  float* z = FirstZ(c, pass);
+  float* z = c.z;
   std::array<float, kQueryTile> factors;
   for (int64_t i = 0; i < c.tile.queries; ++i) {
     const size_t at = static_cast<size_t>(i);
@@ -349,20 +344,18 @@ void RunAttend(const AttentionLayer& layer, const AttendTile& tile, PassData* pa
   const std::vector<float>& sinks = layer.sinks();
   SoftmaxState state =
       SoftmaxState::Start(sinks.empty() ? nullptr : &sinks[static_cast<size_t>(tile.head)]);
-  std::fill_n(c.output, kQueryTile * c.stride, 0.0f);
-  PrefetchZ(c, *pass);
-  const KeyRange blocks = s.scores == nullptr ? VisibleBlocks(s, tile) : KeyRange{0, s.keys};
-  const int64_t count =
-      (std::max<int64_t>(0, blocks.end - blocks.begin) + kKeyBlock - 1) / kKeyBlock;
+  std::fill_n(c.output, AttendKernels::kRows[AttendKernels::Height(tile.queries)] * c.stride, 0.0f);
+  const int64_t keys = std::max<int64_t>(0, c.blocks.end - c.blocks.begin);
+  const int64_t count = RoundUp(keys, kKeyBlock) / kKeyBlock;
   float* maxima = s.p == nullptr ? nullptr : scratch->maxima.Reserve<float>(count * kQueryTile);
   if (s.p != nullptr) ClearWeights(c);
   for (int64_t b = 0; b < count; ++b) {
     if (b > 0 && scratch->between_blocks && !scratch->between_blocks(s.member)) return;
-    AttendBlock(c, blocks.begin + b * kKeyBlock, &state);
+    AttendBlock(c, c.blocks.begin + b * kKeyBlock, &state);
     if (maxima != nullptr) std::copy_n(state.max.data(), kQueryTile, maxima + b * kQueryTile);
   }
-  WriteZ(c, *pass, state);
-  if (s.p != nullptr) FinishP(c, state, blocks, maxima);
+  WriteZ(c, state);
+  if (s.p != nullptr) FinishP(c, state, maxima);
 }
 
 void ExpectTile(const AttentionLayer& layer, const AttendTile& tile, const AttendTile& next,

@@ -50,15 +50,14 @@ void KeepWeights(const TileContext& c, const Part& part) {
   }
 }
 
-void FinishP(const TileContext& c, const SoftmaxState& state, const KeyRange& blocks,
-             const float* maxima) {
+void FinishP(const TileContext& c, const SoftmaxState& state, const float* maxima) {
   const SequencePlan& s = c.sequence;
   const float unit = SoftmaxTile{.scale = c.scale, .plain = c.plain}.unit();
   for (int64_t i = 0; i < c.tile.queries; ++i) {
     const size_t at = static_cast<size_t>(i);
     float* p = s.p + (c.tile.head * s.queries + c.tile.first_query + i) * s.keys;
     const float* then = maxima + i;
-    for (int64_t block = blocks.begin; block < blocks.end; block += kKeyBlock) {
+    for (int64_t block = c.blocks.begin; block < c.blocks.end; block += kKeyBlock) {
       FinishWeights(unit, *then, state.max[at], state.sum[at], std::min(kKeyBlock, s.keys - block),
                     p + block);
       then += kQueryTile;

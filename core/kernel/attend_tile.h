@@ -19,6 +19,7 @@ struct TileContext {
   const AttendTile& tile;
   const SequencePlan& sequence;
   const AttendKernels& kernels;
+  KeyRange blocks;  // the keys that are computed, kKeyBlock at a time
   int64_t dk, dv;
   int64_t features;  // of k in a panel: dk, filled up to whole groups
   int64_t stride;    // of rows of the output: PadFeatures(dv)
@@ -35,6 +36,7 @@ struct TileContext {
   const char* v;                // [padded keys, in_rows]
   const char* v_apart;          // [apart, padded keys]
   const uint8_t* v_not_finite;  // [padded keys]
+  float* z;                     // of the tile's first row; rows are the layer's z_width apart
   WorkerScratch* scratch;
   float* scores;      // [kQueryTile, kKeyBlock]
   uint16_t* weights;  // the same in bf16; null: the weights stay in `scores`
@@ -77,10 +79,9 @@ void ClearWeights(const TileContext& c);
 // p of the part's rows as far as they are known: to be finished when all blocks are through.
 void KeepWeights(const TileContext& c, const Part& part);
 
-// p of the tile's rows from what each block of `blocks` left and the maxima that it had then,
-// [blocks, kQueryTile].
-void FinishP(const TileContext& c, const SoftmaxState& state, const KeyRange& blocks,
-             const float* maxima);
+// p of the tile's rows from what each block left and the maxima that it had then, [blocks,
+// kQueryTile].
+void FinishP(const TileContext& c, const SoftmaxState& state, const float* maxima);
 
 }  // namespace headwise
 

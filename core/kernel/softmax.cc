@@ -298,6 +298,11 @@ HWY_INLINE void TakeSum(float block_sum, size_t row, SoftmaxState* state) {
   state->sum[row] = state->sum[row] * state->factor[row] + block_sum;
 }
 
+void AskForResults(const SoftmaxTile& tile, int64_t row) {
+  const float* results = tile.results + row * tile.results_stride;
+  for (int64_t d = 0; d < tile.results_width; d += 16) __builtin_prefetch(results + d, /*rw=*/1);
+}
+
 // `rows` rows from their maxima.
 template <bool kBf16, bool kWhole>
 HWY_INLINE void FinishRows(const SoftmaxTile& tile, int64_t row, int64_t rows, float* max,
@@ -307,6 +312,7 @@ HWY_INLINE void FinishRows(const SoftmaxTile& tile, int64_t row, int64_t rows, f
   }
   for (int64_t i = 0; i < rows; ++i) {
     TakeSum(ExpRow<kBf16, kWhole>(tile, row + i, max[i]), at + static_cast<size_t>(i), state);
+    if (tile.results != nullptr) AskForResults(tile, row + i);
     if (tile.ahead != nullptr) tile.ahead->Ask(kLinesARow);
   }
 }

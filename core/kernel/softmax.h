@@ -68,6 +68,9 @@ struct SoftmaxTile {
   const RowMask* masks = nullptr;  // [rows]; null: none
 
   LinesAhead* ahead = nullptr;  // asked for between rows; null: nothing
+  // Numbers that the caller will write for each row: asked for with it. Null: none.
+  float* results = nullptr;
+  int64_t results_stride = 0, results_width = 0;
 };
 
 // Takes the tile into rows [first_row, first_row + tile.rows) of `state`: new maxima, sums, and the
