@@ -36,6 +36,10 @@ class WorkerPool {
   // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
   void Run(int64_t count, Task task);
 
+  // After the last Run of several: no other one follows at once. Until the caller says so, helpers
+  // look out for it longer before they sleep. A hint.
+  void Rest() { resting_.store(true, std::memory_order_relaxed); }
+
   // Within a task: which one this worker runs next, so that it can ask for that one's memory; -1:
   // not known yet, or none.
   int64_t Upcoming(int worker) const { return upcoming_[static_cast<size_t>(worker)]; }
@@ -59,6 +63,7 @@ class WorkerPool {
   std::atomic<uint64_t> generation_{0};  // of jobs
   std::atomic<int> running_helpers_{0};  // that have not finished this one
   std::atomic<int> sleepers_{0};
+  std::atomic<bool> resting_{true};
   std::atomic<bool> stop_{false};
 
   // The job: written before generation_ moves, read by workers of that generation only.

@@ -66,6 +66,7 @@ Pass::Outcome Pass::Run() {
   } catch (const std::bad_alloc&) {
     out_of_memory_.store(true);
   }
+  pool_->Rest();
   SetBetweenBlocks(false);
   return Answer();
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -272,6 +273,22 @@ TEST(WorkerPool, RunsEveryTaskOnceOnDistinctWorkers) {
         busy[static_cast<size_t>(worker)].fetch_sub(1);
       });
       for (const auto& run : runs) EXPECT_EQ(run.load(), 1);
+    }
+  }
+}
+
+// Helpers that look out for work, that sleep, and that are about to: all join in.
+TEST(WorkerPool, HelpersJoinInAfterAnyPause) {
+  WorkerPool pool(3);
+  for (const int64_t pause_us : {0, 15, 25, 150, 170, 2000}) {
+    for (const bool rests : {false, true}) {
+      for (int round = 0; round < 20; ++round) {
+        std::atomic<int> runs{0};
+        pool.Run(30, [&](int64_t, int) { runs.fetch_add(1); });
+        EXPECT_EQ(runs.load(), 30) << pause_us << " us, " << (rests ? "resting" : "not resting");
+        if (rests) pool.Rest();
+        std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+      }
     }
   }
 }
