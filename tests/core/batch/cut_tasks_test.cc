@@ -62,6 +62,9 @@ TEST(CutTasks, GivesEveryWorkerOfAShortProductAShare) {
     all += MacsOf(task, products);
   }
   EXPECT_LE(longest, all / 4);
+  // Blocks of one tile of rows too: large parts first, single blocks in the end.
+  EXPECT_EQ(longest, MacsOf(tasks.front(), products));
+  EXPECT_EQ(tasks.back().last_block - tasks.back().first_block, 1);
 }
 
 TEST(CutTasks, OfNothingIsNothing) {
