@@ -131,6 +131,7 @@ void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& row
   char* head = static_cast<char*>(pass->v) + ValuesAt(layer, s, group) * bytes;
   StoreValueRows({&s, rows.first, {all.data, all.rows, in_rows, all.stride}}, reduced, features,
                  head);
+  if (apart == 0) return;
   const HeadRows beyond{&s, rows.first, {all.data + in_rows, all.rows, apart, all.stride}};
   StoreFeaturesApart(beyond, reduced, head + s.padded_keys() * features * bytes);
 }
