@@ -114,7 +114,7 @@ class Executor {
   absl::Status WorthStarting(const WorkItem& item, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After a pass that was called off: a client that goes away takes all its calls with it, and the
-  // next in the queue is likely one of them. Waits a moment for the news.
+  // next in the queue is likely one of them. Waits until a moment has passed without such news.
   void LetBurstArrive();
   void LearnPace(const std::shared_ptr<const AttentionLayer>& layer, double work,
                  absl::Duration took);
