@@ -116,19 +116,19 @@ RowMask MaskOfRow(const TileContext& c, int64_t i, int64_t key) {
 
 void MultiplyScores(const TileContext& c, const Part& part) {
   const size_t height = AttendKernels::Height(part.rows);
-  for (int64_t panel = RoundDown(part.first, kKeyPanel); panel < part.last; panel += kKeyPanel) {
-    const int64_t key = part.block + panel;
-    const int64_t width = std::min(kKeyPanel, c.sequence.padded_keys() - key);
-    const int64_t begin = std::max<int64_t>(part.first - panel, 0);
-    const int64_t keys = std::min(part.last - panel, width) - begin;
-    const char* q = c.q + part.row * c.dk * c.bytes;
-    const char* kt = c.kt + (key * c.features + begin * c.group) * c.bytes;
-    float* scores = c.scores + part.row * kScoreStride + panel + begin;
+  const char* q = c.q + part.row * c.dk * c.bytes;
+  for (int64_t column = part.first; column < part.last;) {
+    const int64_t key = part.block + column;
+    const KeyPanel panel = PanelOf(c.sequence, key);
+    const int64_t keys = std::min(part.last - column, panel.first + panel.width - key);
+    const char* kt = c.kt + (panel.first * c.features + (key - panel.first) * c.group) * c.bytes;
+    float* scores = c.scores + part.row * kScoreStride + column;
     if (c.tile.queries == 1) {
-      ScoreRow(c.layer.attend_type(), q, kt, c.dk, width, keys, scores);
+      ScoreRow(c.layer.attend_type(), q, kt, c.dk, panel.width, keys, scores);
     } else {
-      c.kernels.scores(height, width, keys).Run(q, kt, scores);
+      c.kernels.scores(height, panel.width, keys).Run(q, kt, scores);
     }
+    column += keys;
   }
 }
 

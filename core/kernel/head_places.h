@@ -4,6 +4,7 @@
 #ifndef HEADWISE_CORE_KERNEL_HEAD_PLACES_H_
 #define HEADWISE_CORE_KERNEL_HEAD_PLACES_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/kernel/pass_data.h"
@@ -22,6 +23,16 @@ inline int64_t QueriesAt(const AttentionLayer& layer, const PassData& pass, cons
 inline int64_t KeysAt(const AttentionLayer& layer, const SequencePlan& s, int64_t group) {
   return s.key_slot * layer.kt_width() +
          layer.kt_offsets()[static_cast<size_t>(group)] * s.padded_keys();
+}
+
+// The panel of kt that a key lies in.
+struct KeyPanel {
+  int64_t first = 0;  // key
+  int64_t width = 0;  // keys, padded ones too
+};
+inline KeyPanel PanelOf(const SequencePlan& s, int64_t key) {
+  const int64_t first = RoundDown(key, kKeyPanel);
+  return {first, std::min(kKeyPanel, s.padded_keys() - first)};
 }
 
 // In v: the first key of a key/value head.

@@ -106,11 +106,10 @@ void StoreKeys(const AttentionLayer& layer, int64_t group, const HeadRows& rows,
   kt += KeysAt(layer, s, group) * ElementBytes(layer.attend_type()) / 4;
   for (int64_t i = 0; i < rows.rows.rows;) {
     const int64_t key = rows.first + i;
-    const int64_t panel = RoundDown(key, kKeyPanel);
-    const int64_t width = std::min(kKeyPanel, s.padded_keys() - panel);
-    const int64_t count = std::min(rows.rows.rows - i, panel + kKeyPanel - key);
+    const KeyPanel panel = PanelOf(s, key);
+    const int64_t count = std::min(rows.rows.rows - i, panel.first + kKeyPanel - key);
     Transpose32(static_cast<const uint32_t*>(source) + i * source_stride, source_stride, count,
-                words, kt + panel * words + (key - panel), width);
+                words, kt + panel.first * words + (key - panel.first), panel.width);
     i += count;
   }
 }
@@ -153,13 +152,12 @@ void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, co
   } else if (role == ProjectionRole::kK) {
     const int64_t at = KeysAt(layer, s, head);
     for (int64_t key = 0; key < s.keys; ++key) {
-      const int64_t panel = RoundDown(key, kKeyPanel);
-      const int64_t width = std::min(kKeyPanel, s.padded_keys() - panel);
-      const int64_t begin = at + panel * layer.kt_features(head);
+      const KeyPanel panel = PanelOf(s, key);
+      const int64_t begin = at + panel.first * layer.kt_features(head);
       for (int64_t d = 0; d < layer.kv_dk(head); ++d) {
         // The roles of key and feature are changed: features lie in groups.
         out[key * stride + d] =
-            number(pass.kt, begin + InterleavedIndex(group, width, d, key - panel));
+            number(pass.kt, begin + InterleavedIndex(group, panel.width, d, key - panel.first));
       }
     }
   } else {
