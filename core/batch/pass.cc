@@ -2,7 +2,7 @@
 #include "core/batch/pass.h"
 
 #include <algorithm>
-#include <array>
+#include <initializer_list>
 #include <new>
 #include <utility>
 
@@ -19,9 +19,16 @@ constexpr int64_t kTileCost = 50'000;
 // Pass buffers above this size are given back after the pass.
 constexpr int64_t kKeepBytes = 64 << 20;
 
-BlockProduct ProductOf(const PackedMatrix& weights, int64_t rows) {
-  const int64_t blocks = static_cast<int64_t>(weights.blocks().size());
-  return {rows, blocks, weights.depth() * weights.columns() / blocks};
+// Multiply-adds of reduced types count half: they take half the time.
+BlockProduct ProductOf(std::initializer_list<const PackedMatrix*> matrices, int64_t rows) {
+  BlockProduct product{.rows = rows};
+  int64_t macs = 0;
+  for (const PackedMatrix* weights : matrices) {
+    product.blocks += static_cast<int64_t>(weights->blocks().size());
+    macs += weights->depth() * weights->columns() / (weights->type() == TileType::kF32 ? 1 : 2);
+  }
+  product.block_macs = std::max<int64_t>(1, macs / product.blocks);
+  return product;
 }
 
 }  // namespace
@@ -144,18 +151,21 @@ void Pass::Report(const Stage& stage, int64_t done) const {
 }
 
 void Pass::Project() {
-  const std::array<BlockProduct, 2> products = {ProductOf(layer().wq(), data_.query_rows),
-                                                ProductOf(layer().wkv(), data_.key_rows)};
+  // x is read, and its numbers are made, once for q, k and v where they all come from it.
+  std::vector<BlockProduct> products;
+  if (data_.memory == data_.x) {
+    products = {ProductOf({&layer().wq(), &layer().wkv()}, data_.query_rows)};
+  } else {
+    products = {ProductOf({&layer().wq()}, data_.query_rows),
+                ProductOf({&layer().wkv()}, data_.key_rows)};
+  }
   const std::vector<BlockTask> tasks = CutTasks(products, pool_->threads());
   RunTasks(static_cast<int64_t>(tasks.size()),
            [&](int64_t i, WorkerScratch* scratch) {
              const BlockTask& task = tasks[static_cast<size_t>(i)];
+             const int64_t before = task.product == 0 ? 0 : products[0].blocks;
              RunProject(layer(),
-                        {.keys_and_values = task.product == 1,
-                         .row = task.row,
-                         .rows = task.rows,
-                         .first_block = task.first_block,
-                         .last_block = task.last_block},
+                        {task.row, task.rows, before + task.first_block, before + task.last_block},
                         &data_, scratch);
            },
            {"project"});
@@ -218,7 +228,7 @@ void Pass::ProjectOut() {
     return member.y == nullptr ? nullptr : member.y + (row - member.first_row) * d_out;
   };
   const std::vector<BlockTask> tasks =
-      CutTasks({ProductOf(layer().wo(), data_.query_rows)}, pool_->threads());
+      CutTasks({ProductOf({&layer().wo()}, data_.query_rows)}, pool_->threads());
   RunTasks(static_cast<int64_t>(tasks.size()),
            [&](int64_t i, WorkerScratch* scratch) {
              const BlockTask& task = tasks[static_cast<size_t>(i)];

@@ -110,27 +110,30 @@ void ScaleNumbers(TileType type, void* data, int64_t at, int64_t step, int64_t c
 
 void RunProject(const AttentionLayer& layer, const ProjectTask& task, PassData* pass,
                 WorkerScratch* scratch) {
-  const PackedMatrix& weights = task.keys_and_values ? layer.wkv() : layer.wq();
-  const std::vector<HeadBlock>& blocks =
-      task.keys_and_values ? layer.kv_blocks() : layer.q_blocks();
-  const float* input = task.keys_and_values ? pass->memory : pass->x;
+  const int64_t of_queries = static_cast<int64_t>(layer.q_blocks().size());
+  const float* input = task.first_block < of_queries ? pass->x : pass->memory;
+  const PackedMatrix& first = task.first_block < of_queries ? layer.wq() : layer.wkv();
   const std::optional<double>& clip = layer.spec().clip;
   float* tile = scratch->tile.Reserve<float>(kTileRows * layer.tile_stride());
   for (int64_t row = task.row; row < task.row + task.rows; row += kTileRows) {
     const int64_t rows = std::min(kTileRows, task.row + task.rows - row);
+    // Both matrices take the same numbers of a row.
     const TileRows numbers =
-        weights.MakeRows(input + row * weights.depth(), rows, nullptr, &scratch->input);
+        first.MakeRows(input + row * first.depth(), rows, nullptr, &scratch->input);
     for (int64_t b = task.first_block; b < task.last_block; ++b) {
-      const size_t block = static_cast<size_t>(b);
-      const PackedMatrix::Block& columns = weights.blocks()[block];
-      weights.MultiplyBlock(block, numbers, tile);
+      const bool keys_and_values = b >= of_queries;
+      const PackedMatrix& weights = keys_and_values ? layer.wkv() : layer.wq();
+      const size_t number = static_cast<size_t>(keys_and_values ? b - of_queries : b);
+      const HeadBlock& block = (keys_and_values ? layer.kv_blocks() : layer.q_blocks())[number];
+      const PackedMatrix::Block& columns = weights.blocks()[number];
+      weights.MultiplyBlock(number, numbers, tile);
       const RowsView results{tile, rows, columns.width, layer.tile_stride()};
       if (weights.bias() != nullptr) AddBias(weights.bias() + columns.column, results);
       if (clip.has_value()) ClampRows(static_cast<float>(*clip), results);
-      if (blocks[block].role == ProjectionRole::kStatistic) {
-        SquareBlock(layer, task.keys_and_values, blocks[block], row, results, pass);
+      if (block.role == ProjectionRole::kStatistic) {
+        SquareBlock(layer, keys_and_values, block, row, results, pass);
       } else {
-        StoreBlock(layer, blocks[block], row, results, pass, scratch);
+        StoreBlock(layer, block, row, results, pass, scratch);
       }
     }
   }
@@ -159,13 +162,12 @@ void RunWidthNorm(const AttentionLayer& layer, bool keys, int64_t row, int64_t r
     }
     const SequencePlan& s = pass->sequences[static_cast<size_t>(SequenceOfKeyRow(*pass, i))];
     const int64_t key = i - s.kv_row;
-    const int64_t panel = RoundDown(key, kKeyPanel);
-    const int64_t panel_width = std::min(kKeyPanel, s.padded_keys() - panel);
+    const KeyPanel panel = PanelOf(s, key);
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t features = layer.kt_features(h);
-      const int64_t at = KeysAt(layer, s, h) + panel * features + (key - panel) * group;
+      const int64_t at = KeysAt(layer, s, h) + panel.first * features + (key - panel.first) * group;
       for (int64_t d = 0; d < features; d += group) {
-        ScaleNumbers(type, pass->kt, at + d * panel_width, 1, group, factor);
+        ScaleNumbers(type, pass->kt, at + d * panel.width, 1, group, factor);
       }
     }
   }

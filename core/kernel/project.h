@@ -11,9 +11,10 @@
 
 namespace headwise {
 
-// Part of a projection: rows [row, row + rows) times column blocks [first_block, last_block).
+// Part of a projection: rows [row, row + rows) times column blocks [first_block, last_block), which
+// are numbered through, those of wq and then those of wkv. wkv multiplies rows of the memory: a
+// task has blocks of both only where that is x itself.
 struct ProjectTask {
-  bool keys_and_values = false;  // wkv over the key rows, else wq over the query rows
   int64_t row = 0;
   int64_t rows = 0;
   int64_t first_block = 0;

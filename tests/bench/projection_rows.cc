@@ -55,12 +55,9 @@ std::unique_ptr<ProjectionCase> MakeCase(const Settings& settings, DType dtype) 
   c->pass.kt = c->kt.data();
   c->pass.v = c->v.data();
   c->pass.v_not_finite = c->flags.data();
+  const size_t blocks = c->layer->q_blocks().size() + c->layer->kv_blocks().size();
   for (int64_t row = 0; row < rows; row += kTileRows) {
-    for (const bool keys : {false, true}) {
-      const auto& blocks = keys ? c->layer->kv_blocks() : c->layer->q_blocks();
-      c->tasks.push_back(
-          {keys, row, std::min(kTileRows, rows - row), 0, static_cast<int64_t>(blocks.size())});
-    }
+    c->tasks.push_back({row, std::min(kTileRows, rows - row), 0, static_cast<int64_t>(blocks)});
   }
   c->scratch.resize(static_cast<size_t>(settings.threads));
   return c;
