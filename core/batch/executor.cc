@@ -153,12 +153,8 @@ absl::Status Executor::WorthStarting(const WorkItem& item, absl::Time now) const
 }
 
 void Executor::LetBurstArrive() {
-  const auto dropped = [this] {
-    const ExecutorStats now = stats();
-    return now.dropped_cancelled + now.dropped_expired;
-  };
   for (int i = 0; i < kMostOfBurst; ++i) {
-    const int64_t before = dropped();
+    const int64_t before = stats().dropped_cancelled;
     {
       const auto end = std::chrono::steady_clock::now() + kBurst;
       MutexLock lock(&mu_);
@@ -166,7 +162,7 @@ void Executor::LetBurstArrive() {
       }
     }
     DropDead();
-    if (dropped() == before) return;
+    if (stats().dropped_cancelled == before) return;
   }
 }
 
