@@ -100,6 +100,14 @@ void WorkerPool::Run(int64_t count, Task task) {
   task_ = nullptr;
 }
 
+void WorkerPool::Expect() {
+  resting_.store(false, std::memory_order_relaxed);
+  calls_.fetch_add(1);
+  if (sleepers_.load() == 0) return;
+  MutexLock lock(&mu_);
+  changed_.SignalAll();
+}
+
 void WorkerPool::WaitForHelpers() {
   for (int spin = 0; spin < kSpinsInPass; ++spin) {
     if (running_helpers_.load() == 0) return;
@@ -144,8 +152,10 @@ void WorkerPool::HelperLoop(int worker) {
     if (generation_.load() == seen) {
       MutexLock lock(&mu_);
       sleepers_.fetch_add(1);
-      while (generation_.load() == seen) changed_.Wait(&mu_);
+      const uint64_t calls = calls_.load();
+      while (generation_.load() == seen && calls_.load() == calls) changed_.Wait(&mu_);
       sleepers_.fetch_sub(1);
+      if (generation_.load() == seen) continue;  // called: looks out for the job
     }
     ++seen;
     if (stop_.load()) return;

@@ -36,6 +36,9 @@ class WorkerPool {
   // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
   void Run(int64_t count, Task task);
 
+  // A Run is on its way: wakes helpers that sleep, so that they needn't be waited for. Thread-safe.
+  void Expect();
+
   // After the last Run of several: no other one follows at once. Until the caller says so, helpers
   // look out for it longer before they sleep. A hint.
   void Rest() { resting_.store(true, std::memory_order_relaxed); }
@@ -64,6 +67,7 @@ class WorkerPool {
   std::atomic<int> running_helpers_{0};  // that have not finished this one
   std::atomic<int> sleepers_{0};
   std::atomic<bool> resting_{true};
+  std::atomic<uint64_t> calls_{0};  // of Expect
   std::atomic<bool> stop_{false};
 
   // The job: written before generation_ moves, read by workers of that generation only.

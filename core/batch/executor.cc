@@ -77,6 +77,8 @@ absl::Status Executor::Enqueue(std::unique_ptr<WorkItem>* item) {
   }
   PublishQueue();
   work_.Signal();
+  // The leader and its helpers wake up together, not one after the other.
+  if (idle_) pool_.Expect();
   return absl::OkStatus();
 }
 
@@ -208,7 +210,11 @@ void Executor::WaitForCompany() {
 bool Executor::Next(std::function<void()>* job, WorkQueue::Items* batch,
                     WorkQueue::Dropped* dropped) {
   MutexLock lock(&mu_);
-  while (!stop_ && queue_.empty() && exclusive_.empty()) work_.Wait(&mu_);
+  while (!stop_ && queue_.empty() && exclusive_.empty()) {
+    idle_ = true;
+    work_.Wait(&mu_);
+  }
+  idle_ = false;
   if (exclusive_.empty() && !stop_) WaitForCompany();
   if (!exclusive_.empty()) {
     *job = std::move(exclusive_.front());

@@ -136,6 +136,7 @@ class Executor {
   std::deque<std::function<void()>> exclusive_ ABSL_GUARDED_BY(mu_);
   ExecutorStats stats_ ABSL_GUARDED_BY(mu_);
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  bool idle_ ABSL_GUARDED_BY(mu_) = false;  // the leader waits for work
   // Fewest seconds that a unit of work took, for each layer in use. (A Duration is too coarse: a
   // unit takes less than a nanosecond.)
   std::map<std::weak_ptr<const AttentionLayer>, double, std::owner_less<>> pace_

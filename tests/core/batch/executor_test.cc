@@ -283,9 +283,14 @@ TEST(WorkerPool, HelpersJoinInAfterAnyPause) {
   for (const int64_t pause_us : {0, 15, 25, 150, 170, 2000}) {
     for (const bool rests : {false, true}) {
       for (int round = 0; round < 20; ++round) {
+        // Called in vain every third time, and by somebody else while the job begins.
+        std::thread other;
+        if (round % 2 == 0) other = std::thread([&pool] { pool.Expect(); });
         std::atomic<int> runs{0};
-        pool.Run(30, [&](int64_t, int) { runs.fetch_add(1); });
-        EXPECT_EQ(runs.load(), 30) << pause_us << " us, " << (rests ? "resting" : "not resting");
+        if (round % 3 != 0) pool.Run(30, [&](int64_t, int) { runs.fetch_add(1); });
+        EXPECT_EQ(runs.load(), round % 3 != 0 ? 30 : 0)
+            << pause_us << " us, " << (rests ? "resting" : "not resting");
+        if (other.joinable()) other.join();
         if (rests) pool.Rest();
         std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
       }
