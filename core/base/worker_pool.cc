@@ -91,10 +91,7 @@ void WorkerPool::Run(int64_t count, Task task) {
   running_helpers_.store(static_cast<int>(helpers_.size()));
   resting_.store(false, std::memory_order_relaxed);
   generation_.fetch_add(1);
-  if (sleepers_.load() > 0) {
-    MutexLock lock(&mu_);
-    changed_.SignalAll();
-  }
+  WakeSleepers();
   Work(0);
   WaitForHelpers();
   task_ = nullptr;
@@ -103,6 +100,10 @@ void WorkerPool::Run(int64_t count, Task task) {
 void WorkerPool::Expect() {
   resting_.store(false, std::memory_order_relaxed);
   calls_.fetch_add(1);
+  WakeSleepers();
+}
+
+void WorkerPool::WakeSleepers() {
   if (sleepers_.load() == 0) return;
   MutexLock lock(&mu_);
   changed_.SignalAll();
@@ -160,10 +161,7 @@ void WorkerPool::HelperLoop(int worker) {
     ++seen;
     if (stop_.load()) return;
     Work(worker);
-    if (running_helpers_.fetch_sub(1) == 1 && sleepers_.load() > 0) {
-      MutexLock lock(&mu_);
-      changed_.SignalAll();
-    }
+    if (running_helpers_.fetch_sub(1) == 1) WakeSleepers();
   }
 }
 

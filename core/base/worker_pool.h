@@ -52,6 +52,7 @@ class WorkerPool {
   void Prepare(int worker) const;
   void HelperLoop(int worker);
   void WaitForHelpers();
+  void WakeSleepers();
   void Work(int worker);
   int64_t Take() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -66,8 +67,8 @@ class WorkerPool {
   std::atomic<uint64_t> generation_{0};  // of jobs
   std::atomic<int> running_helpers_{0};  // that have not finished this one
   std::atomic<int> sleepers_{0};
-  std::atomic<bool> resting_{true};
-  std::atomic<uint64_t> calls_{0};  // of Expect
+  std::atomic<bool> resting_{true};  // see Rest
+  std::atomic<uint64_t> calls_{0};   // of Expect
   std::atomic<bool> stop_{false};
 
   // The job: written before generation_ moves, read by workers of that generation only.
