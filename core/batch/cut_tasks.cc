@@ -35,9 +35,10 @@ std::vector<BlockTask> CutTasks(absl::Span<const BlockProduct> products, int wor
   for (int64_t row = 0; row < rows; row += kTileRows) {
     for (size_t p = 0; p < products.size(); ++p) {
       const BlockProduct& product = products[p];
+      if (row >= product.rows) continue;
       const int64_t count = std::min(kTileRows, product.rows - row);
       const int64_t macs = count * product.block_macs;  // of a block
-      for (int64_t block = 0, blocks = 0; count > 0 && block < product.blocks; block += blocks) {
+      for (int64_t block = 0, blocks = 0; block < product.blocks; block += blocks) {
         const int64_t wanted = std::clamp(rest / (kShareOfRest * workers), kLeastMacs, kMostMacs);
         blocks = std::clamp<int64_t>(wanted / macs, 1, product.blocks - block);
         tasks.push_back({p, row, count, block, block + blocks});

@@ -156,15 +156,17 @@ absl::Status Executor::WorthStarting(const WorkItem& item, absl::Time now) const
 
 void Executor::LetBurstArrive() {
   for (int i = 0; i < kMostOfBurst; ++i) {
-    const int64_t before = stats().dropped_cancelled;
+    const auto end = std::chrono::steady_clock::now() + kBurst;
+    int64_t before = 0;
     {
-      const auto end = std::chrono::steady_clock::now() + kBurst;
       MutexLock lock(&mu_);
+      before = stats_.dropped_cancelled;
       while (!stop_ && work_.WaitUntil(&mu_, end)) {
       }
     }
     DropDead();
-    if (stats().dropped_cancelled == before) return;
+    MutexLock lock(&mu_);
+    if (stop_ || stats_.dropped_cancelled == before) return;
   }
 }
 
