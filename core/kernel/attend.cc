@@ -74,7 +74,7 @@ TileContext MakeContext(const AttentionLayer& layer, const AttendTile& tile, con
       .q = static_cast<const char*>(pass.q) + q_at * bytes,
       .kt = static_cast<const char*>(pass.kt) + KeysAt(layer, s, group) * bytes,
       .v = v,
-      .v_apart = v + s.padded_keys() * FeaturesInRows(dv) * bytes,
+      .v_apart = v + FeaturesApartAt(s, dv) * bytes,
       .v_not_finite = pass.v_not_finite + group * pass.padded_key_rows + s.key_slot,
       .z = pass.z + (s.q_row + tile.first_query) * layer.z_width() + layer.z_offsets()[r],
       .scratch = scratch,

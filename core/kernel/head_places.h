@@ -41,11 +41,16 @@ inline int64_t ValuesAt(const AttentionLayer& layer, const SequencePlan& s, int6
          layer.value_offsets()[static_cast<size_t>(group)] * s.padded_keys();
 }
 
+// In a head of v: where the features apart begin, a row of padded keys each.
+inline int64_t FeaturesApartAt(const SequencePlan& s, int64_t dv) {
+  return s.padded_keys() * FeaturesInRows(dv);
+}
+
 // In a head of v, rows `g` by `g` interleaved: feature d of a key.
 inline int64_t ValueIndex(int64_t g, const SequencePlan& s, int64_t dv, int64_t key, int64_t d) {
   const int64_t in_rows = FeaturesInRows(dv);
   return d < in_rows ? InterleavedIndex(g, in_rows, key, d)
-                     : s.padded_keys() * in_rows + (d - in_rows) * s.padded_keys() + key;
+                     : FeaturesApartAt(s, dv) + (d - in_rows) * s.padded_keys() + key;
 }
 
 }  // namespace headwise

@@ -79,10 +79,9 @@ struct SequencePlan {
 //   q   head after head: [N, dk_r] of head r begins at q_offset_r * N
 //   kt  sequence after sequence at key_slot * kt_width, in it head after head at kt_offset_g *
 //       padded keys, in it panels of kKeyPanel keys: k transposed, [dk_g / g, keys of the panel, g]
-//   v   sequence after sequence at key_slot * value_width, in it head after head at value_offset_g
-//   *
-//       padded keys: [padded keys / g, FeaturesInRows(dv_g), g], then [FeaturesApart(dv_g), padded
-//       keys]; what pads it is zeros
+//   v   sequence after sequence at key_slot * value_width, in it head after head at padded keys *
+//       value_offset_g: [padded keys / g, FeaturesInRows(dv_g), g], then [FeaturesApart(dv_g),
+//       padded keys]; what pads it is zeros
 //   z   [N, sum of dv], f32
 struct PassData {
   std::vector<SequencePlan> sequences;

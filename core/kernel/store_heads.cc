@@ -35,8 +35,9 @@ void StoreValuesAsBf16(const HeadRows& values, int64_t features, uint16_t* head)
 }
 
 // The part of v that lies in rows of keys; what pads the sequence is cleared with its last rows.
-void StoreValueRows(const HeadRows& values, bool reduced, int64_t features, void* head) {
+void StoreValueRows(const HeadRows& values, bool reduced, void* head) {
   const RowsView& rows = values.rows;
+  const int64_t features = PadFeatures(rows.width);
   if (reduced) {
     StoreValuesAsBf16(values, features, static_cast<uint16_t*>(head));
   } else {
@@ -124,15 +125,13 @@ void StoreValues(const AttentionLayer& layer, int64_t group, const HeadRows& row
   if (rows.first + all.rows == s.keys) {
     std::fill(flags + s.keys, flags + s.padded_keys(), uint8_t{0});
   }
-  const int64_t apart = FeaturesApart(all.width), in_rows = all.width - apart;
-  const int64_t features = FeaturesInRows(all.width);
+  const int64_t apart = FeaturesApart(all.width), together = all.width - apart;
   const int64_t bytes = ElementBytes(layer.attend_type());
   char* head = static_cast<char*>(pass->v) + ValuesAt(layer, s, group) * bytes;
-  StoreValueRows({&s, rows.first, {all.data, all.rows, in_rows, all.stride}}, reduced, features,
-                 head);
+  StoreValueRows({&s, rows.first, {all.data, all.rows, together, all.stride}}, reduced, head);
   if (apart == 0) return;
-  const HeadRows beyond{&s, rows.first, {all.data + in_rows, all.rows, apart, all.stride}};
-  StoreFeaturesApart(beyond, reduced, head + s.padded_keys() * features * bytes);
+  const HeadRows beyond{&s, rows.first, {all.data + together, all.rows, apart, all.stride}};
+  StoreFeaturesApart(beyond, reduced, head + FeaturesApartAt(s, all.width) * bytes);
 }
 
 void LoadHead(const AttentionLayer& layer, ProjectionRole role, int64_t head, const SequencePlan& s,
