@@ -68,8 +68,7 @@ std::unique_ptr<Case> MakeCase(DType dtype, int64_t units, int64_t dk, int64_t l
   c->k = RandomFloats(floats, 2);
   c->v = RandomFloats(floats, 3);
   c->z.resize(static_cast<size_t>(floats));
-  // Long tiles first, so that a causal unit doesn't end with the longest one.
-  for (int64_t t = RoundDown(length - 1, kQueryTile); t >= 0; t -= kQueryTile) {
+  for (int64_t t = 0; t < length; t += kQueryTile) {
     c->tiles.push_back({0, 0, t, std::min(kQueryTile, length - t)});
   }
   SequencePlan s;
@@ -94,43 +93,57 @@ std::unique_ptr<Case> MakeCase(DType dtype, int64_t units, int64_t dk, int64_t l
   return c;
 }
 
-// q, k and v of a unit to where attention reads them; f32 queries are read where they lie.
-void LayOut(Case* c, int64_t unit, Case::Worker* worker) {
+// Rows of q, k and v, from a multiple of kTileRows on, to where attention reads them; f32 queries
+// are read where they lie.
+void LayOut(Case* c, int64_t unit, int64_t row, Case::Worker* worker) {
   PassData& p = worker->pass;
   const int64_t at = unit * c->unit_floats();
-  const bool copy_q = c->layer->attend_type() != TileType::kF32;
-  p.q = copy_q ? worker->q.data() : c->q.data() + at;
-  p.z = c->z.data() + at;
-  for (int64_t row = 0; row < c->length; row += kTileRows) {
-    const auto rows = [&](std::vector<float>* from) {
-      return HeadRows{
-          &p.sequences[0],
-          row,
-          {from->data() + at + row * c->dk, std::min(kTileRows, c->length - row), c->dk, c->dk}};
-    };
-    if (copy_q) StoreQueries(*c->layer, 0, rows(&c->q), &p);
-    StoreKeys(*c->layer, 0, rows(&c->k), &p, &worker->scratch);
-    StoreValues(*c->layer, 0, rows(&c->v), &p);
-  }
+  const auto rows = [&](std::vector<float>* from) {
+    return HeadRows{
+        &p.sequences[0],
+        row,
+        {from->data() + at + row * c->dk, std::min(kTileRows, c->length - row), c->dk, c->dk}};
+  };
+  if (c->layer->attend_type() != TileType::kF32) StoreQueries(*c->layer, 0, rows(&c->q), &p);
+  StoreKeys(*c->layer, 0, rows(&c->k), &p, &worker->scratch);
+  StoreValues(*c->layer, 0, rows(&c->v), &p);
 }
 
-// Asks for the numbers of the worker's next unit, as an answered projection would have left them.
-void ExpectUnit(const Case& c, int64_t unit, Case::Worker* worker) {
-  LinesAhead& ahead = worker->scratch.ahead;
-  ahead.Clear();
-  if (unit < 0) return;
+// Asks for rows of q, k and v, from `row` on, as an answered projection would have left them.
+void ExpectRows(const Case& c, int64_t unit, int64_t row, int64_t rows, Case::Worker* worker) {
   for (const std::vector<float>* data : {&c.k, &c.v, &c.q}) {
-    ahead.Want(data->data() + unit * c.unit_floats(), c.unit_floats() * 4);
+    worker->scratch.ahead.Want(data->data() + unit * c.unit_floats() + row * c.dk, rows * c.dk * 4);
   }
 }
 
+// What is read next: rows of this unit that no tile has seen, then the worker's next unit.
+void ExpectNext(const Case& c, int64_t unit, int64_t row, int w, Case::Worker* worker) {
+  worker->scratch.ahead.Clear();
+  if (row < c.length) {
+    ExpectRows(c, unit, row, std::min(kTileRows, c.length - row), worker);
+  } else if (const int64_t next = c.pool->Upcoming(w); next >= 0) {
+    ExpectRows(c, next, 0, c.length, worker);
+  }
+}
+
+// Keys are laid out when the first tile sees them: all at once where every row sees every key.
 void RunCore(Case* c) {
   c->pool->Run(c->units, [&](int64_t unit, int w) {
     Case::Worker* worker = &c->workers[static_cast<size_t>(w)];
-    LayOut(c, unit, worker);
-    ExpectUnit(*c, c->pool->Upcoming(w), worker);
+    PassData& p = worker->pass;
+    const int64_t at = unit * c->unit_floats();
+    const bool copy_q = c->layer->attend_type() != TileType::kF32;
+    p.q = copy_q ? worker->q.data() : c->q.data() + at;
+    p.z = c->z.data() + at;
+    int64_t laid_out = 0;
     for (const AttendTile& tile : c->tiles) {
-      RunAttend(*c->layer, tile, &worker->pass, &worker->scratch);
+      const int64_t last = tile.first_query + tile.queries - 1;
+      const int64_t end = std::max(last + 1, p.sequences[0].Visible(last).end);
+      if (laid_out < end) {
+        for (; laid_out < end; laid_out += kTileRows) LayOut(c, unit, laid_out, worker);
+        ExpectNext(*c, unit, laid_out, w, worker);
+      }
+      RunAttend(*c->layer, tile, &p, &worker->scratch);
     }
   });
 }
