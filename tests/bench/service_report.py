@@ -21,6 +21,7 @@ import time
 
 import numpy as np
 import rival_pipe
+from service_shapes import SHAPES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -172,7 +173,7 @@ def median_of(runs, *path):
 def fixed_shapes(seconds, triton):
     """The rows of 4 clients at two shapes; with a RivalPipe to Triton, in turns with it."""
     rows = []
-    for tokens, width, heads, wanted in ((10, 512, 8, 5.0), (128, 768, 12, 1.2)):
+    for tokens, width, heads, wanted in SHAPES:
         ours, theirs = [], []
         with serving(width, heads) as server:
             for _ in range(RUNS):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Triton, with OpenVINO inside, serves of one attention layer: triton_rate.py PIPES BENCHMARK D,H …
+"""What Triton, with OpenVINO inside, serves of one attention layer: triton_rate.py PIPES BENCHMARK
 
-A layer for each width D with H heads. Each line of PIPES.in, {"shape": [B, T, D], "seconds": S}, asks for a run of four
+A layer for each of service_shapes.py. Each line of PIPES.in, {"shape": [B, T, D], "seconds": S}, asks for a run of four
 tritonclients in closed loop over gRPC, x [B, T, D] in and y of the same size out, f32; each line of PIPES.out answers one:
 {"requests_per_s": R, "p50_ms": …, "p99_ms": …}. Runs on the machine's own Python with nvidia-pytriton, tritonclient and
 openvino: `./dev service --triton` sees to that. It ends with the process BENCHMARK.
@@ -18,6 +18,7 @@ from openvino import opset13 as op
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
+from service_shapes import SHAPES
 
 CLIENTS = 4
 PORTS = {"grpc_port": 8011, "http_port": 8010, "metrics_port": 8012}  # PyTriton takes no port 0
@@ -77,11 +78,10 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("pipes")
     arguments.add_argument("benchmark", type=int)
-    arguments.add_argument("layers", nargs="+", type=lambda text: [int(n) for n in text.split(",")])
     options = arguments.parse_args()
     with Triton(config=TritonConfig(**PORTS)) as triton:
-        for width, heads in options.layers:
-            bind(triton, width, heads)
+        for shape in SHAPES:
+            bind(triton, shape.width, shape.heads)
         triton.run()
         rival_pipe.answer_all(options.pipes, options.benchmark, lambda asked: measure(**asked))
 
