@@ -5,13 +5,18 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/balance.h"
+#include "client/retry.h"
 
 namespace headwise::client {
 namespace {
@@ -22,6 +27,16 @@ bool NobodyAnswered(const std::string& message) {
   return absl::StartsWith(message, "failed to connect") || absl::StrContains(message, "DNS") ||
          (absl::StartsWith(message, "connections to all backends failing") &&
           !absl::StrContains(message, "backend unhealthy"));
+}
+
+// Nobody listens, the name is unknown or certificates don't fit: the next attempt finds the same.
+// Other ends of a connection are a moment's.
+bool NobodyWillAnswer(const std::string& message) {
+  constexpr std::array<absl::string_view, 5> kWords = {"Connection refused", "No such file", "DNS",
+                                                       "andshake", "certificate"};
+  return std::any_of(kWords.begin(), kWords.end(), [&message](absl::string_view words) {
+    return absl::StrContains(message, words);
+  });
 }
 
 }  // namespace
@@ -69,12 +84,19 @@ absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
   }
   const auto absl_code = static_cast<absl::StatusCode>(code);
   if (code == grpc::StatusCode::UNAVAILABLE && NobodyAnswered(message)) {
-    return absl::Status(absl_code,
-                        absl::StrCat("server: must answer at ", target, "; was ", message));
+    absl::Status status =
+        absl::UnavailableError(absl::StrCat("server: must answer at ", target, "; was ", message));
+    return NobodyWillAnswer(message) ? Lasting(std::move(status)) : status;
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED && message == "Deadline Exceeded") {
     return absl::Status(absl_code, absl::StrCat("timeout: the answer must come within ",
                                                 absl::FormatDuration(timeout), "; was later"));
+  }
+  // Short of memory, because of whatever call, gRPC resets streams with ENHANCE_YOUR_CALM.
+  if (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      absl::StartsWith(message, "Received RST_STREAM with error code 11")) {
+    return absl::UnavailableError(
+        absl::StrCat("server: must have memory for the call; was short of it, at ", target));
   }
   int64_t bytes = 0, limit = 0;
   if (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&

@@ -26,8 +26,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, bool own_c
 void PrepareContext(absl::Duration timeout, const std::string& client_id, const std::string& token,
                     grpc::ClientContext* context);
 
-// The server's code and message. Where gRPC itself gives up, its words become "field: rule; was …".
-// CANCELLED becomes UNAVAILABLE: not for calls that the caller cancels itself.
+// The server's code and message. Where gRPC itself gives up, its words become "field: rule; was …",
+// Lasting (client/retry.h) where nobody listens at the target, its name is unknown or TLS fails.
+// CANCELLED becomes UNAVAILABLE (not for calls that the caller cancels itself), as does a call that
+// gRPC on the server's side drops for want of memory.
 absl::Status ToAbslStatus(grpc::StatusCode code, const std::string& message,
                           const std::string& target, absl::Duration timeout);
 

@@ -3,26 +3,26 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 
 namespace headwise::client {
 namespace {
 
+// A payload of the status; nobody reads what it holds.
+constexpr absl::string_view kLasting = "headwise.lasting";
+
 bool WorthARetry(const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return false;
-  // ToAbslStatus's words where no address answered. Where nobody listens, the name is unknown or
-  // certificates don't fit the next attempt finds the same; other ends of a connection are a
-  // moment's.
-  if (!absl::StartsWith(status.message(), "server: must answer")) return true;
-  for (const absl::string_view lasting :
-       {"Connection refused", "No such file", "DNS", "andshake", "certificate"}) {
-    if (absl::StrContains(status.message(), lasting)) return false;
-  }
-  return true;
+  return absl::IsUnavailable(status) && !status.GetPayload(kLasting).has_value();
 }
 
 }  // namespace
+
+absl::Status Lasting(absl::Status status) {
+  status.SetPayload(kLasting, absl::Cord());
+  return status;
+}
 
 absl::Status Retrier::Run(absl::Duration timeout,
                           const std::function<absl::Status(absl::Duration left)>& attempt) {

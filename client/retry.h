@@ -24,16 +24,18 @@ struct RetryOptions {
   double earn = 0.1;
 };
 
+// The same error, marked as one that the next attempt would meet again.
+absl::Status Lasting(absl::Status status);
+
 // One budget for all calls of a client. Thread-safe.
 class Retrier {
  public:
   explicit Retrier(const RetryOptions& options) : options_(options), tokens_(options.budget) {}
 
   // Calls `attempt` until it succeeds or its error isn't worth a retry. UNAVAILABLE is (the
-  // connection broke, or the server drains), unless nobody listens at any address; a refusal by a
-  // server that is full isn't: whether to come again is the caller's to decide. Waits in between,
-  // longer each time and with jitter. Gives up `timeout` after it began; `attempt` is told how much
-  // is left.
+  // connection broke, or the server drains), unless it is Lasting; a refusal by a server that is
+  // full isn't: whether to come again is the caller's to decide. Waits in between, longer each time
+  // and with jitter. Gives up `timeout` after it began; `attempt` is told how much is left.
   absl::Status Run(absl::Duration timeout,
                    const std::function<absl::Status(absl::Duration left)>& attempt);
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/channel.h"
 #include "client/client.h"
 #include "client/retry.h"
 #include "gmock/gmock.h"
@@ -108,20 +109,47 @@ TEST(RetryTest, SendsAgainWhatMayHelp) {
   for (const absl::Status& final :
        {absl::InvalidArgumentError("x: must be given; was absent"),
         absl::ResourceExhaustedError("queue: must have room, retry later; was full"),
-        absl::DeadlineExceededError("too late"),
-        absl::UnavailableError("server: must answer at a:1; was Connection refused")}) {
+        absl::DeadlineExceededError("too late")}) {
     EXPECT_EQ(CallFlaky(final, 1, {}, &attempts), final);
     EXPECT_EQ(attempts, 1);
   }
 }
 
-TEST(RetryTest, AConnectionThatBreaksAsItIsMadeIsAMomentsTrouble) {
-  const absl::Status reset = absl::UnavailableError(
-      "server: must answer at a:1; was failed to connect to all addresses; last error: UNKNOWN: "
-      "ipv4:127.0.0.1:1: Connection reset by peer");
+// Attempts at a call whose first one ended with gRPC's code and words.
+int AttemptsAfter(grpc::StatusCode code, const std::string& words) {
+  Retrier retrier({.first_delay = absl::ZeroDuration()});
   int attempts = 0;
-  EXPECT_TRUE(CallFlaky(reset, 1, {}, &attempts).ok());
-  EXPECT_EQ(attempts, 2);
+  (void)retrier.Run(absl::Seconds(1), [&](absl::Duration) {
+    if (++attempts > 1) return absl::OkStatus();
+    return ToAbslStatus(code, words, "a:1", absl::Seconds(1));
+  });
+  return attempts;
+}
+
+int AttemptsAfterNoConnection(const std::string& words) {
+  return AttemptsAfter(grpc::StatusCode::UNAVAILABLE,
+                       "failed to connect to all addresses; last error: UNKNOWN: " + words);
+}
+
+TEST(RetryTest, NobodyListensIsFinal) {
+  for (const char* words :
+       {"ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused",
+        "unix:/a: No such file or directory", "DNS resolution failed for a:1",
+        "Ssl handshake failed", "empty certificate chain"}) {
+    EXPECT_EQ(AttemptsAfterNoConnection(words), 1) << words;
+  }
+}
+
+TEST(RetryTest, AConnectionThatBreaksAsItIsMadeIsAMomentsTrouble) {
+  EXPECT_EQ(AttemptsAfterNoConnection("ipv4:127.0.0.1:1: Connection reset by peer"), 2);
+}
+
+TEST(RetryTest, ACallThatGrpcDropsForWantOfMemoryIsSentAgain) {
+  EXPECT_EQ(
+      AttemptsAfter(grpc::StatusCode::RESOURCE_EXHAUSTED, "Received RST_STREAM with error code 11"),
+      2);
+  EXPECT_EQ(AttemptsAfter(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue: must have room; was full"),
+            1);
 }
 
 TEST(RetryTest, TheBudgetBoundsRetriesUnderAnOutage) {
