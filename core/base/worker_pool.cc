@@ -86,15 +86,13 @@ void WorkerPool::Run(int64_t count, Task task) {
     return;
   }
   task_ = &task;
-  count_ = count;
-  next_.store(0, std::memory_order_relaxed);
-  running_helpers_.store(static_cast<int>(helpers_.size()));
+  unfinished_.store(count, std::memory_order_relaxed);
+  line_.store(static_cast<uint64_t>(count) << 32, std::memory_order_release);
   resting_.store(false, std::memory_order_relaxed);
   generation_.fetch_add(1);
   WakeSleepers();
   Work(0);
-  WaitForHelpers();
-  task_ = nullptr;
+  WaitForTasks();
 }
 
 void WorkerPool::Expect() {
@@ -109,27 +107,38 @@ void WorkerPool::WakeSleepers() {
   changed_.SignalAll();
 }
 
-void WorkerPool::WaitForHelpers() {
+void WorkerPool::WaitForTasks() {
   for (int spin = 0; spin < kSpinsInPass; ++spin) {
-    if (running_helpers_.load() == 0) return;
+    if (unfinished_.load() == 0) return;
     Pause();
   }
   MutexLock lock(&mu_);
   sleepers_.fetch_add(1);
-  while (running_helpers_.load() > 0) changed_.Wait(&mu_);
+  while (unfinished_.load() > 0) changed_.Wait(&mu_);
   sleepers_.fetch_sub(1);
+}
+
+WorkerPool::Ticket WorkerPool::Take() {
+  // One number, so that nobody gets a task of one job and the count of another.
+  const uint64_t line = line_.fetch_add(1, std::memory_order_acquire);
+  return {static_cast<int64_t>(line & 0xFFFFFFFFu), static_cast<int64_t>(line >> 32)};
 }
 
 // While many tasks are left a worker takes its next one before it runs this one. At the end it
 // doesn't: a task must not wait for one worker while another is idle.
 void WorkerPool::Work(int worker) {
   const int64_t few = kFewLeft * threads();
-  for (int64_t i = Take(); i < count_;) {
-    const int64_t next = count_ - i > few ? Take() : -1;
-    upcoming_[static_cast<size_t>(worker)] = next < count_ ? next : -1;
-    (*task_)(i, worker);
-    i = next >= 0 ? next : Take();
+  int64_t finished = 0;
+  for (Ticket ticket = Take(); ticket.task < ticket.count;) {
+    Ticket next;
+    if (ticket.count - ticket.task > few) next = Take();
+    const bool known = next.task < next.count;
+    upcoming_[static_cast<size_t>(worker)] = known ? next.task : -1;
+    (*task_)(ticket.task, worker);
+    ++finished;
+    ticket = known ? next : Take();
   }
+  if (finished > 0 && unfinished_.fetch_sub(finished) == finished) WakeSleepers();
 }
 
 void WorkerPool::Prepare(int worker) const {
@@ -158,10 +167,9 @@ void WorkerPool::HelperLoop(int worker) {
       sleepers_.fetch_sub(1);
       if (generation_.load() == seen) continue;  // called: looks out for the job
     }
-    ++seen;
+    seen = generation_.load();
     if (stop_.load()) return;
     Work(worker);
-    if (running_helpers_.fetch_sub(1) == 1) WakeSleepers();
   }
 }
 

@@ -34,6 +34,7 @@ class WorkerPool {
   void PrepareCaller() { Prepare(0); }
 
   // Runs task(0) … task(count - 1), each once, in about that order; returns when all have ended.
+  // count < 2^31.
   void Run(int64_t count, Task task);
 
   // A Run is on its way: wakes helpers that sleep, so that they needn't be waited for. Thread-safe.
@@ -51,10 +52,14 @@ class WorkerPool {
   void Stop();
   void Prepare(int worker) const;
   void HelperLoop(int worker);
-  void WaitForHelpers();
+  void WaitForTasks();
   void WakeSleepers();
   void Work(int worker);
-  int64_t Take() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  // A task of the job under way, unless task >= count: then none is left.
+  struct Ticket {
+    int64_t task = 0, count = 0;
+  };
+  Ticket Take();
 
   const std::vector<int> cpus_;
   std::vector<std::thread> helpers_;
@@ -65,16 +70,17 @@ class WorkerPool {
   // counts itself as a sleeper, then looks once more, before it waits under mu_: so either it sees
   // the other's news or the other sees it.
   std::atomic<uint64_t> generation_{0};  // of jobs
-  std::atomic<int> running_helpers_{0};  // that have not finished this one
   std::atomic<int> sleepers_{0};
   std::atomic<bool> resting_{true};  // see Rest
   std::atomic<uint64_t> calls_{0};   // of Expect
   std::atomic<bool> stop_{false};
 
-  // The job: written before generation_ moves, read by workers of that generation only.
+  // The job. It ends with its last task: nobody waits for a helper that hasn't taken one, because
+  // it sleeps or another thread runs in its place. Whoever took one may read task_, which stays
+  // until that task has ended.
   const Task* task_ = nullptr;
-  int64_t count_ = 0;
-  std::atomic<int64_t> next_{0};
+  std::atomic<uint64_t> line_{0};  // see Take: count, and how often somebody took, 32 bits each
+  std::atomic<int64_t> unfinished_{0};
   std::vector<int64_t> upcoming_;  // [threads]; each worker reads and writes its own
 };
 

@@ -43,6 +43,24 @@ TEST_P(WorkerPoolOf, RunsWhatItSaidWasUpcoming) {
   EXPECT_GT(kept.load(), kCount);  // of 3 * kCount
 }
 
+// Helpers come to a job of few tasks too late, and find the next one.
+TEST_P(WorkerPoolOf, ShortJobsFollowEachOther) {
+  WorkerPool pool(GetParam());
+  int64_t under_way = 0;
+  std::atomic<int64_t> of_another_job{0};
+  for (int64_t job = 0; job < 20'000; ++job) {
+    const int64_t count = 1 + job % 7;
+    under_way = job;
+    std::atomic<int64_t> sum{0};
+    pool.Run(count, [&, job](int64_t i, int) {
+      if (under_way != job) of_another_job.fetch_add(1);
+      sum.fetch_add(i + 1);
+    });
+    ASSERT_EQ(sum.load(), count * (count + 1) / 2) << job;
+  }
+  EXPECT_EQ(of_another_job.load(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, WorkerPoolOf, ::testing::Values(1, 2, 3, 5));
 
 }  // namespace
