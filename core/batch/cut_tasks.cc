@@ -23,6 +23,11 @@ constexpr int64_t kMostTilesMacs = 6'250'000;
 // A task is this part of what is left for each worker.
 constexpr int64_t kShareOfRest = 4;
 
+// So much, some 200 µs of two cores, isn't counted as left: the end of a stage, and the whole of a
+// short one, is cut as finely as blocks allow. Where another thread of the server interrupts a
+// worker, the others wait for no more than its task.
+constexpr int64_t kFinelyCutMacs = 20'000'000;
+
 }  // namespace
 
 std::vector<BlockTask> CutTasks(absl::Span<const BlockProduct> products, int workers) {
@@ -39,7 +44,8 @@ std::vector<BlockTask> CutTasks(absl::Span<const BlockProduct> products, int wor
       const int64_t count = std::min(kTileRows, product.rows - row);
       const int64_t macs = count * product.block_macs;  // of a block
       for (int64_t block = 0, blocks = 0; block < product.blocks; block += blocks) {
-        const int64_t wanted = std::clamp(rest / (kShareOfRest * workers), kLeastMacs, kMostMacs);
+        const int64_t wanted =
+            std::clamp((rest - kFinelyCutMacs) / (kShareOfRest * workers), kLeastMacs, kMostMacs);
         blocks = std::clamp<int64_t>(wanted / macs, 1, product.blocks - block);
         tasks.push_back({p, row, count, block, block + blocks});
         rest -= blocks * macs;
