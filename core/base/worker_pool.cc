@@ -91,8 +91,7 @@ void WorkerPool::Run(int64_t count, Task task) {
   resting_.store(false, std::memory_order_relaxed);
   generation_.fetch_add(1);
   WakeSleepers();
-  Work(0);
-  WaitForTasks();
+  if (!Work(0)) WaitForTasks();
 }
 
 void WorkerPool::Expect() {
@@ -126,7 +125,7 @@ WorkerPool::Ticket WorkerPool::Take() {
 
 // While many tasks are left a worker takes its next one before it runs this one. At the end it
 // doesn't: a task must not wait for one worker while another is idle.
-void WorkerPool::Work(int worker) {
+bool WorkerPool::Work(int worker) {
   const int64_t few = kFewLeft * threads();
   int64_t finished = 0;
   for (Ticket ticket = Take(); ticket.task < ticket.count;) {
@@ -138,7 +137,7 @@ void WorkerPool::Work(int worker) {
     ++finished;
     ticket = known ? next : Take();
   }
-  if (finished > 0 && unfinished_.fetch_sub(finished) == finished) WakeSleepers();
+  return finished > 0 && unfinished_.fetch_sub(finished) == finished;
 }
 
 void WorkerPool::Prepare(int worker) const {
@@ -169,7 +168,7 @@ void WorkerPool::HelperLoop(int worker) {
     }
     seen = generation_.load();
     if (stop_.load()) return;
-    Work(worker);
+    if (Work(worker)) WakeSleepers();
   }
 }
 

@@ -54,7 +54,8 @@ class WorkerPool {
   void HelperLoop(int worker);
   void WaitForTasks();
   void WakeSleepers();
-  void Work(int worker);
+  // Runs tasks until none is left to take. True: the job ended with one of these.
+  bool Work(int worker);
   // A task of the job under way, unless task >= count: then none is left.
   struct Ticket {
     int64_t task = 0, count = 0;
