@@ -137,8 +137,7 @@ void RunCore(Case* c) {
     p.z = c->z.data() + at;
     int64_t laid_out = 0;
     for (const AttendTile& tile : c->tiles) {
-      const int64_t last = tile.first_query + tile.queries - 1;
-      const int64_t end = std::max(last + 1, p.sequences[0].Visible(last).end);
+      const int64_t end = p.sequences[0].Visible(tile.first_query + tile.queries - 1).end;
       if (laid_out < end) {
         for (; laid_out < end; laid_out += kTileRows) LayOut(c, unit, laid_out, worker);
         ExpectNext(*c, unit, laid_out, w, worker);
