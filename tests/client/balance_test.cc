@@ -66,11 +66,15 @@ TEST(BalanceTest, SaysThatNobodyAnswersAtAnyAddress) {
     const auto first = StubServer::Start({}), second = StubServer::Start({});
     targets = absl::StrCat(first->target(), ",", second->target());
   }
-  const auto client = Client::Connect(targets);
+  // A second attempt would come after ten seconds at least.
+  const auto client = Client::Connect(
+      targets, {.retry = {.first_delay = absl::Seconds(20), .longest_delay = absl::Seconds(20)}});
   ASSERT_TRUE(client.ok()) << client.status();
+  const absl::Time begin = absl::Now();
   const absl::Status status = (*client)->Forward({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("server: must answer at " + targets));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
 }
 
 // A client of a stub that fails `failures` times before it answers, and how often it was called.

@@ -53,6 +53,20 @@ TEST(CutTasks, EndsWithShortTasks) {
   EXPECT_LT(MacsOf(tasks.back(), products), 1024 * 36 * 768 * 64 / 2 / 50);
 }
 
+TEST(CutTasks, GivesEveryWorkerOfAShortProductAShare) {
+  const std::vector<BlockProduct> products = {{10, 8, 512 * 64}, {10, 16, 512 * 64}};
+  const std::vector<BlockTask> tasks = CutTasks(products, 2);
+  int64_t longest = 0, all = 0;
+  for (const BlockTask& task : tasks) {
+    longest = std::max(longest, MacsOf(task, products));
+    all += MacsOf(task, products);
+  }
+  EXPECT_LE(longest, all / 4);
+  // Blocks of one tile of rows too: large parts first, single blocks in the end.
+  EXPECT_EQ(longest, MacsOf(tasks.front(), products));
+  EXPECT_EQ(tasks.back().last_block - tasks.back().first_block, 1);
+}
+
 TEST(CutTasks, CutsAShortProductAsFinelyAsBlocksAllow) {
   for (const BlockTask& task : CutTasks({{20, 24, 512 * 64}}, 2)) {
     EXPECT_EQ(task.last_block - task.first_block, 1);
